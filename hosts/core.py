@@ -1,0 +1,112 @@
+"""The contract between a transport core (no I/O, no clock) and whatever drives it: the agent's loop, or a test's channel.
+
+Times are CLOCK_MONOTONIC seconds, passed in. A core never blocks, never reads a clock, never draws from a random source of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+
+class Transmit(NamedTuple):
+    """One packet to send: ``header + payload + trailer`` to `destination` out of NIC port `port`.
+
+    For MRC the bytes are the inner IPv6 packet (the kernel writes the outer header, next header 41) and `destination` is the uSID list;
+    for RoCE RC they are the UDP payload and `destination` is the peer's address. `source_port` matters to RC only.
+    """
+
+    port: int
+    destination: str
+    header: bytes | bytearray | memoryview
+    payload: memoryview | bytes
+    trailer: bytes
+    control: bool
+    source_port: int = 0
+
+
+class Completion(NamedTuple):
+    """A Write-with-Immediate from `peer` completed here, in order; its data lies in the region."""
+
+    peer: str
+    imm: int
+
+
+class QpError(NamedTuple):
+    """The QP to or from `peer` failed for good."""
+
+    peer: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class PathSpec:
+    """One path towards a peer, as the topology gives it."""
+
+    ev: int
+    port: int
+    destination: str
+    plane: int
+    links: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class PeerSpec:
+    """A peer of the job: its name, its own address, and every path to it (for RC only the address counts)."""
+
+    name: str
+    address: str
+    paths: tuple[PathSpec, ...]
+
+
+@dataclass
+class Event:
+    """One line of the history; `fields` as in docs/architecture.md."""
+
+    t: float
+    event: str
+    fields: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Core(Protocol):
+    """One host's transport: a send QP to each peer it writes to, a receive QP from each peer that writes to it."""
+
+    def attributes(self) -> dict[str, Any]:
+        """Out-of-band attributes for the peers, JSON-able: QP numbers by peer, rkey, base address, first PSN."""
+
+    def connect(self, peers: Mapping[str, Mapping[str, Any]]) -> None:
+        """Takes the attributes of each peer; after it QPs carry data."""
+
+    def post_write(self, now: float, peer: str, data: memoryview, remote_offset: int, imm: int) -> None:
+        """Queues a Write-with-Immediate of `data` to byte `remote_offset` of the peer's region; data must not change until acknowledged."""
+
+    def on_datagram(self, now: float, port: int, datagram: memoryview) -> None:
+        """Takes one received packet (valid during the call only); anything malformed or foreign is counted by reason, never raised."""
+
+    def on_receive_done(self, now: float) -> None:
+        """Called when the socket has no more packets for now: the moment to decide about coalesced acknowledgements."""
+
+    def transmit(self, now: float) -> Iterable[Transmit]:
+        """Everything that may be sent now, control first; each yielded packet counts as sent."""
+
+    def next_deadline(self) -> float | None:
+        """When on_timer must be called at the latest, or None."""
+
+    def on_timer(self, now: float) -> None:
+        """Runs the timers that are due."""
+
+    def take_completions(self) -> list[Completion]: ...
+
+    def take_errors(self) -> list[QpError]: ...
+
+    def take_events(self) -> list[Event]: ...
+
+    def flow_rows(self) -> list[tuple[Any, ...]]:
+        """One row a send QP for flows.csv: (peer, tx_packets, rtx_packets, acked_bytes, cwnd_packets, srtt_s)."""
+
+    def path_rows(self) -> list[tuple[Any, ...]]:
+        """One row an EV for paths.csv: (peer, ev, state, tx_packets, lost_packets, probes_sent)."""
+
+    def report(self) -> dict[str, Any]:
+        """Counters for agents.json: data_packets_sent, data_packets_received, base_rtt_s by peer, drops by reason."""

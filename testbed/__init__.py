@@ -1,0 +1,1 @@
+"""The engine: command line, sandbox, fabric, routing, faults, collectors, report."""
