@@ -1,0 +1,1 @@
+"""Carrying out a fault timeline on a fabric."""

@@ -1,0 +1,97 @@
+"""Carries out a drawn fault list at absolute times, one thread a fault, and records planned, issued and effective times."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
+
+from testbed.errors import TestbedError
+from testbed.scenario.faults import Fault
+
+Times = tuple[float, float]
+Record = dict[str, Any]
+
+
+class FaultyFabric(Protocol):
+    """What a fabric must be able to do to its links and switches. Each returns (issued, effective) in CLOCK_MONOTONIC seconds."""
+
+    def set_carrier(self, link: str, up: bool) -> Times: ...
+
+    def set_silent(self, link: str, on: bool) -> Times: ...
+
+    def stop_switch(self, node: str, orderly: bool) -> Times: ...
+
+    def boot_switch(self, node: str) -> Times: ...
+
+
+Act = Callable[[FaultyFabric, str], Times]
+
+# kind -> (begin, end): the whole vocabulary of faults.
+ACTIONS: dict[str, tuple[Act, Act]] = {
+    "carrier": (lambda fabric, link: fabric.set_carrier(link, False), lambda fabric, link: fabric.set_carrier(link, True)),
+    "silent": (lambda fabric, link: fabric.set_silent(link, True), lambda fabric, link: fabric.set_silent(link, False)),
+    "switch-kill": (lambda fabric, node: fabric.stop_switch(node, orderly=False), lambda fabric, node: fabric.boot_switch(node)),
+    "switch-reboot": (lambda fabric, node: fabric.stop_switch(node, orderly=True), lambda fabric, node: fabric.boot_switch(node)),
+}
+
+
+class Injector:
+    """Runs the faults of one arm and repeat. `record` takes one history event a call and must be thread-safe."""
+
+    def __init__(self, fabric: FaultyFabric, faults: Iterable[Fault], start_mono: float, record: Callable[[Record], None]) -> None:
+        self._fabric, self._start, self._record = fabric, start_mono, record
+        self._stop = threading.Event()
+        self._errors: list[BaseException] = []
+        self._threads = [threading.Thread(target=self._run, args=(fault,), name=f"fault-{fault.id}", daemon=True) for fault in faults]
+
+    def start(self) -> None:
+        """Starts the clocks of all faults; returns at once."""
+        for thread in self._threads:
+            thread.start()
+
+    def finish(self, timeout_s: float = 60.0) -> None:
+        """Ends every fault that is still on, now, and waits until all is healed. Raises what went wrong in any of them."""
+        self._stop.set()
+        deadline = time.monotonic() + timeout_s
+        for thread in self._threads:
+            thread.join(max(0.1, deadline - time.monotonic()))
+        stuck = [thread.name for thread in self._threads if thread.is_alive()]
+        if stuck:
+            raise TestbedError(f"not healed within {timeout_s:g} s: {', '.join(stuck)}; the fabric's state is unknown, discard this run")
+        self.check()
+
+    def check(self) -> None:
+        """Raises the first error that any fault met so far."""
+        if self._errors:
+            raise self._errors[0]
+
+    def _run(self, fault: Fault) -> None:
+        begin, end = ACTIONS[fault.kind]
+        try:
+            if self._stop.wait(self._start + fault.at_s - time.monotonic()):
+                return
+            self._perform("fault_begin", fault, fault.at_s, begin)
+            planned_end = fault.at_s + fault.for_s
+            self._stop.wait(max(0.0, self._start + planned_end - time.monotonic()))
+            self._perform("fault_end", fault, planned_end, end)
+        except (TestbedError, OSError) as error:
+            self._errors.append(error)
+
+    def _perform(self, event: str, fault: Fault, planned_s: float, act: Act) -> None:
+        issued, effective = act(self._fabric, fault.target)
+        self._record(
+            {
+                "t": effective,
+                "source": "faults",
+                "event": event,
+                "fault": fault.id,
+                "kind": fault.kind,
+                "target": fault.target,
+                "tier": fault.tier,
+                "planned_s": round(planned_s, 6),
+                "issued_s": round(issued - self._start, 6),
+                "effective_s": round(effective - self._start, 6),
+            }
+        )

@@ -1,0 +1,89 @@
+"""What each agent is told, as pure data: the ring, the paths to its neighbours, the job. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import topologies
+from topologies import Topology
+
+TRANSPORT_OF_ARM: Mapping[str, str] = {"mrc": "mrc", "rc-bgp": "rc"}
+SWITCHING_OF_ARM: Mapping[str, str] = {"mrc": "ovs", "rc-bgp": "frr"}
+
+
+@dataclass(frozen=True)
+class JobPlan:
+    """The job as every rank sees it."""
+
+    vector_bytes: int
+    compute_s: float
+    checkpoint_every: int
+    restart_s: float
+
+
+def ring_order(hosts: Sequence[str], placement: str, hosts_a_group: int) -> tuple[str, ...]:
+    """The ring's ranks. `adjacent` keeps neighbours close, as a scheduler places a job; `strided` sends every hop to another group.
+
+    A group is what hangs under one pod (fat-tree) or one T0 (multi-plane): `hosts_a_group` hosts in a row.
+    """
+    if placement == "adjacent":
+        return tuple(hosts)
+    return tuple(sorted(hosts, key=lambda host: (hosts.index(host) % hosts_a_group, hosts.index(host) // hosts_a_group)))
+
+
+def peer(topology: Topology, source: str, target: str) -> dict[str, Any]:
+    """How `source` reaches `target`: the agent protocol's `next` and `prev`."""
+    return {
+        "name": target,
+        "address": str(topologies.host_address(topology.nodes[target])),
+        "paths": [
+            {
+                "ev": number,
+                "port": path.port,
+                "destination": str(topologies.destination(topology, path)),
+                "plane": path.plane,
+                "links": list(path.links),
+            }
+            for number, path in enumerate(topology.paths(source, target))
+        ],
+    }
+
+
+def agent_config(
+    topology: Topology, ring: Sequence[str], rank: int, *, arm: str, params: Mapping[str, Any], job: JobPlan, seed: int, folder: Path
+) -> dict[str, Any]:
+    """The `config` command of the agent of ring[rank]; its files go to `folder`."""
+    host = ring[rank]
+    node = topology.nodes[host]
+    files = {"events": "events.jsonl", "steps": "steps.csv", "flows": "flows.csv", "paths": "paths.csv"}
+    return {
+        "cmd": "config",
+        "host": host,
+        "rank": rank,
+        "transport": TRANSPORT_OF_ARM[arm],
+        "params": dict(params),
+        "job": {
+            "ranks": len(ring),
+            "vector_bytes": job.vector_bytes,
+            "compute_s": job.compute_s,
+            "checkpoint_every": job.checkpoint_every,
+        },
+        "addresses": {"outer": str(topologies.usid_address(node)), "inner": str(topologies.host_address(node))},
+        "next": peer(topology, host, ring[(rank + 1) % len(ring)]),
+        "prev": peer(topology, host, ring[(rank - 1) % len(ring)]),
+        "files": {kind: str(folder / f"{host}.{suffix}") for kind, suffix in files.items()},
+        "seed": seed,
+    }
+
+
+def restart_step(completed: Mapping[str, int], ranks: int, first_step: int, checkpoint_every: int) -> int:
+    """The step at which a crashed job goes on: the last checkpoint that every rank had reached.
+
+    `completed` maps each host to the last step it finished in this attempt; steps count from 0, a checkpoint is written before
+    each step that is a multiple of `checkpoint_every`.
+    """
+    done = min(completed.values()) + 1 if len(completed) == ranks else first_step
+    return max(first_step, done) // checkpoint_every * checkpoint_every

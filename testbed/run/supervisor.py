@@ -1,0 +1,128 @@
+"""Runs the lockstep job over the agents of one arm: connect, start, restart from a checkpoint after a crash, stop."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from testbed.reporting import Reporter
+from testbed.run.agents import AgentPool, Message
+from testbed.run.plan import restart_step
+
+ANSWER_TIMEOUT_S = 60.0  # so wide that only a fault breaks it
+START_MARGIN_S = 0.3  # between the start command and the first step, so that every agent is waiting for it
+PROGRESS_EVERY_S = 5.0
+
+
+@dataclass
+class JobState:
+    """The job as the supervisor knows it."""
+
+    attempt: int = 1
+    first_step: int = 0
+    crashes: int = 0
+    wrong_sums: int = 0
+    completed: dict[str, int] = field(default_factory=dict)
+
+    def reached(self) -> int:
+        """Steps that every rank has finished so far, redone ones once."""
+        return max(self.first_step, min(self.completed.values()) + 1) if self.completed else self.first_step
+
+
+class JobSupervisor:
+    """`configs` maps each host to its `config` command; `record` takes history events with raw monotonic `t`."""
+
+    def __init__(
+        self,
+        pool: AgentPool,
+        configs: Mapping[str, Mapping[str, Any]],
+        *,
+        checkpoint_every: int,
+        restart_s: float,
+        record: Callable[[Message], None],
+        reporter: Reporter,
+    ) -> None:
+        self._pool, self._configs, self._record, self._reporter = pool, configs, record, reporter
+        self._checkpoint_every, self._restart_s = checkpoint_every, restart_s
+        self.state = JobState()
+
+    def connect(self) -> None:
+        """Makes QPs in every agent and hands each agent's attributes to all others: MRC's out-of-band exchange."""
+        for host, config in self._configs.items():
+            self._pool.send(host, config)
+        ready = self._pool.gather("ready", ANSWER_TIMEOUT_S)
+        self._pool.send_all({"cmd": "connect", "peers": {host: answer["attributes"] for host, answer in ready.items()}})
+        self._pool.gather("connected", ANSWER_TIMEOUT_S)
+
+    def start(self, event: str = "job_start") -> float:
+        """Orders the first step of this attempt; returns its time (CLOCK_MONOTONIC seconds)."""
+        begin = time.monotonic() + START_MARGIN_S
+        state = self.state
+        self._pool.send_all({"cmd": "start", "at": begin, "first_step": state.first_step, "attempt": state.attempt})
+        self._record({"t": begin, "source": "run", "event": event, "attempt": state.attempt, "step": state.first_step})
+        return begin
+
+    def supervise(self, until: float, check: Callable[[], None]) -> None:
+        """Follows the job until the deadline, restarting it after each crash; `check` is called often and may raise."""
+        told = time.monotonic()
+        while (now := time.monotonic()) < until:
+            check()
+            if now - told >= PROGRESS_EVERY_S:
+                told = now
+                self._reporter.phase(f"step {self.state.reached()}, {self.state.crashes} crashes", until - now)
+            got = self._pool.next_message(min(0.5, until - now))
+            if got is not None and self._take(*got):
+                self._restart(until)
+
+    def stop(self) -> dict[str, Message]:
+        """Ends the job where it is; returns each agent's report."""
+        self._record({"t": time.monotonic(), "source": "run", "event": "job_stop", "attempt": self.state.attempt, "step": self.state.reached()})
+        self._pool.send_all({"cmd": "stop"})
+        answers = self._pool.gather("stopped", ANSWER_TIMEOUT_S, self._late)
+        return {host: answer["report"] for host, answer in answers.items()}
+
+    def _take(self, host: str, message: Message) -> bool:
+        """Books one message; True if the job has crashed."""
+        kind = message["msg"]
+        if kind == "step":
+            self.state.completed[host] = message["step"]
+        elif kind == "wrong_sum":
+            self._count_wrong_sum(host, message)
+        elif kind == "qp_error":
+            self._record_crash(host, message)
+            return True
+        return False
+
+    def _late(self, host: str, message: Message) -> None:
+        """A message that crossed an abort or a stop: the job is ending anyway, but what it says still counts."""
+        if message["msg"] == "wrong_sum":
+            self._count_wrong_sum(host, message)
+
+    def _count_wrong_sum(self, host: str, message: Message) -> None:
+        self.state.wrong_sums += 1
+        self._record({"t": time.monotonic(), "source": host, "event": "wrong_sum", "step": message["step"]})
+        self._reporter.warn(f"{host}: the sum of step {message['step']} is wrong: the transport delivered wrong data")
+
+    def _record_crash(self, host: str, message: Message) -> None:
+        self.state.crashes += 1
+        now, reason = time.monotonic(), f"{message.get('peer')}: {message.get('reason')}"
+        common = {"attempt": self.state.attempt, "step": self.state.reached(), "reason": reason}
+        self._record({"t": now, "source": host, "event": "job_crash", **common})
+        self._reporter.warn(f"{host}: QP to {reason}; the job crashed at step {self.state.reached()}")
+
+    def _restart(self, until: float) -> None:
+        """The job's processes end together; what was done since the last checkpoint is lost; a new attempt needs `restart_s`."""
+        again = time.monotonic() + self._restart_s
+        self._pool.send_all({"cmd": "abort"})
+        self._pool.gather("aborted", ANSWER_TIMEOUT_S, self._late)
+        state = self.state
+        state.first_step = restart_step(state.completed, len(self._configs), state.first_step, self._checkpoint_every)
+        state.attempt += 1
+        state.completed.clear()
+        if again >= until:
+            return
+        time.sleep(max(0.0, again - time.monotonic()))
+        self.connect()
+        self.start("job_restart")
