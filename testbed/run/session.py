@@ -1,0 +1,151 @@
+"""A whole run: its folder and manifest, every arm and repeat in turn, then the summary, the pictures and the verdict."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from testbed.errors import FidelityError, TestbedError
+from testbed.report import judge, write_plots, write_report, write_summary
+from testbed.reporting import Reporter
+from testbed.run.arm import ArmOutcome, ArmRun
+from testbed.run.manifest import describe_machine, git_revision, versions
+from testbed.scenario import Scenario
+from testbed.scenario.faults import Drawn, write_faults
+
+EXPECTED_OVERHEAD_S = 20.0  # bring-up, link probes and taking down, an arm; only used to say how long it will take
+
+
+@dataclass
+class RunOutcome:
+    """What a run ended with. `exit_code` as in docs/architecture.md."""
+
+    folder: Path
+    exit_code: int = 0
+    problems: list[str] = field(default_factory=list)
+    summary: dict[str, Any] = field(default_factory=dict)
+
+
+def run_scenario(scenario: Scenario, drawn: Drawn, results: Path, *, reporter: Reporter) -> RunOutcome:
+    """Runs every arm `repeats` times against the same drawn faults. Must be called inside the sandbox."""
+    folder = _new_folder(results, scenario.name)
+    reporter.note(f"results: {folder}")
+    write_faults(folder / "faults.json", drawn)
+    (folder / "scenario.yaml").write_text(scenario.source or yaml.safe_dump(scenario.resolved(), sort_keys=False))
+    manifest = _manifest(scenario)
+    _write(folder / "manifest.json", manifest)
+    outcome, arms, interrupted = RunOutcome(folder), list[ArmOutcome](), False
+    try:
+        for arm_run in _arm_runs(scenario, drawn, folder, reporter):
+            arms.append(arm_run.execute())
+    except KeyboardInterrupt:
+        interrupted = True
+        reporter.warn("interrupted: what was measured so far is kept, and marked")
+    finally:
+        _write(folder / "manifest.json", manifest | {"ended": _now(), "interrupted": interrupted, "complete": len(arms) == _total(scenario)})
+        _point_latest(results, folder)
+    if not interrupted or any(folder.glob("*/*/arm.json")):
+        _evaluate(scenario, outcome, reporter)
+    _decide(outcome, arms, interrupted)
+    _give_to_invoker(results)
+    return outcome
+
+
+def _arm_runs(scenario: Scenario, drawn: Drawn, folder: Path, reporter: Reporter) -> Iterator[ArmRun]:
+    """Repeats are the outer loop, so that slow changes of the machine hit all arms alike."""
+    left = _total(scenario) * (scenario.run.duration_s + EXPECTED_OVERHEAD_S)
+    for repeat in range(1, scenario.repeats + 1):
+        for arm in scenario.arms:
+            reporter.note(f"arm {arm}, repeat {repeat} of {scenario.repeats}: about {left:.0f} s left in all")
+            left -= scenario.run.duration_s + EXPECTED_OVERHEAD_S
+            yield ArmRun(scenario, scenario.build_topology(), drawn.faults, arm, repeat, folder / arm / str(repeat), reporter)
+
+
+def _total(scenario: Scenario) -> int:
+    return scenario.repeats * len(scenario.arms)
+
+
+def _evaluate(scenario: Scenario, outcome: RunOutcome, reporter: Reporter) -> None:
+    reporter.phase("summary, plots and report")
+    outcome.summary = write_summary(outcome.folder)
+    verdicts = judge(scenario.expect, outcome.summary)
+    outcome.problems += [verdict.sentence for verdict in verdicts if not verdict.met]
+    write_plots(outcome.folder)
+    reporter.note(f"report: {write_report(outcome.folder)}")
+
+
+def _decide(outcome: RunOutcome, arms: list[ArmOutcome], interrupted: bool) -> None:
+    """The exit code: an interrupt counts most, then a run that cannot be believed, then what it found."""
+    for arm in arms:
+        name = f"{arm.arm} repeat {arm.repeat}"
+        if arm.wrong_sums:
+            outcome.problems.append(f"{name}: {arm.wrong_sums} wrong sums: the transport delivered wrong data")
+        if arm.tables_unchanged is False:
+            outcome.problems.append(f"{name}: the switches' tables changed during the run")
+    invalid = [arm for arm in arms if arm.fidelity is not None and arm.fidelity.verdict == "invalid"]
+    if outcome.problems:
+        outcome.exit_code = TestbedError.exit_code
+    if invalid:
+        outcome.exit_code = FidelityError.exit_code
+        outcome.problems += [f"{arm.arm} repeat {arm.repeat} is not valid: {'; '.join(arm.fidelity.reasons)}" for arm in invalid if arm.fidelity]
+    if interrupted:
+        outcome.exit_code = 130
+
+
+def _manifest(scenario: Scenario) -> dict[str, Any]:
+    return {
+        "scenario": scenario.resolved(),
+        "seed": scenario.seed,
+        "arms": list(scenario.arms),
+        "repeats": scenario.repeats,
+        "command": sys.argv,
+        "started": _now(),
+        "machine": describe_machine(),
+        "versions": versions(),
+        "revision": git_revision(Path(__file__).resolve().parents[2]),
+    }
+
+
+def _now() -> str:
+    return datetime.now().astimezone().isoformat(timespec="seconds")
+
+
+def _new_folder(results: Path, name: str) -> Path:
+    """`results/<scenario>/<time>/`; two runs that start in the same second get folders of their own."""
+    stem = time.strftime("%Y%m%d-%H%M%S")
+    for suffix in ("", *(f"-{number}" for number in range(2, 100))):
+        folder = results / name / (stem + suffix)
+        try:
+            folder.mkdir(parents=True)
+        except FileExistsError:
+            continue
+        return folder
+    raise TestbedError(f"cannot make a new folder in {results / name}: a hundred runs started in the same second")
+
+
+def _point_latest(results: Path, folder: Path) -> None:
+    temporary = results / f".latest-{os.getpid()}"
+    temporary.symlink_to(folder.relative_to(results))
+    temporary.replace(results / "latest")
+
+
+def _give_to_invoker(results: Path) -> None:
+    """Under sudo the results belong to whoever called it."""
+    uid, gid = os.environ.get("SUDO_UID"), os.environ.get("SUDO_GID")
+    if uid is None or gid is None or os.geteuid() != 0:
+        return
+    for path in (results, *results.rglob("*")):
+        os.chown(path, int(uid), int(gid), follow_symlinks=False)
+
+
+def _write(path: Path, content: dict[str, Any]) -> None:
+    path.write_text(json.dumps(content, indent=1, default=str) + "\n")
