@@ -37,8 +37,8 @@ def merge(arm_repeat_dir: Path, start_mono: float, extra_events: Iterable[Mappin
     """Writes events.jsonl, steps.csv, flows.csv and paths.csv of `arm_repeat_dir` from its ``agents/`` folder.
 
     `start_mono` is the job's start in CLOCK_MONOTONIC seconds. An extra event (faults, run, netlink) carries either ``t_s``, already
-    relative, and is kept as it is, or a raw ``t``, which is converted. Lines that cannot be used, such as the truncated last line of a killed
-    agent, are left out, and an event ``damaged_lines`` of source ``run`` says how many of which file.
+    relative, and is kept as it is, or a raw ``t``, which is converted. Lines that cannot be used, such as the truncated last line of a
+    killed agent, are left out, and an event ``damaged_lines`` of source ``run`` says how many of which file.
     """
     agents, damage = arm_repeat_dir / "agents", _Damage()
     _merge_table(agents, "steps", STEPS_COLUMNS, _shift(start_mono, "start_s", "compute_end_s", "end_s"), arm_repeat_dir, damage)
@@ -110,6 +110,8 @@ def _table_rows(
     lines = list(_whole_lines(path, damage))
     header = lines[0].split(",") if lines else []
     for cells in csv.reader(lines[1:]):
+        if cells == header:  # an agent that was configured anew appended its header again
+            continue
         if len(cells) != len(header):
             damage.count(path)
             continue

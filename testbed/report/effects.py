@@ -1,0 +1,216 @@
+"""What each fault did: stalls attributed to it, packets it dropped, how fast MRC left the dead paths. Pure functions on plain data."""
+
+from __future__ import annotations
+
+import statistics as stdlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from testbed.report import statistics as stats
+from testbed.report.model import ArmRun, Event, FaultInterval, JobStep
+
+GRACE_S = 1.0  # an EV may still be retired for a loss this long after the fault's end: the proof of the loss comes one timeout later
+COUNTER_PERIOD_S = 0.5  # links.csv is sampled this often, so drops are seen up to this much late
+
+
+@dataclass(frozen=True)
+class FaultEffect:
+    """What one fault did in one arm and repeat.
+
+    `stall_s` is the sum, `stall_max_s` the largest, of the stalls of all steps that overlap [effective, end + settle]. Where such a
+    stalled step also overlaps another fault the stall cannot be divided: each of these faults gets all of it and is marked `overlapping`.
+    """
+
+    fault: str
+    kind: str
+    tier: str
+    target: str
+    planned_s: float
+    issued_s: float | None
+    effective_s: float | None
+    end_s: float | None
+    stall_s: float | None
+    stall_max_s: float | None
+    overlapping: bool
+    crashes: int
+    packets_lost: float | None
+    detections: int
+    detection_max_s: float | None
+
+
+@dataclass(frozen=True)
+class Detection:
+    """One EV retired because of a fault: from the fault's effect, and from the first packet it lost, to the last data packet sent on it.
+
+    An EV whose last packet left before the fault took effect was never used in vain: 0.
+    """
+
+    fault: str
+    kind: str
+    host: str
+    peer: str
+    ev: int
+    t_s: float
+    after_effect_s: float
+    after_first_loss_s: float | None
+    base_rtt_s: float | None
+
+    def in_rtts(self) -> float | None:
+        """`after_effect_s` in base RTTs of the pair."""
+        return self.after_effect_s / self.base_rtt_s if self.base_rtt_s else None
+
+
+# --- stalls --------------------------------------------------------------------------------------------------------------------------
+
+
+def fault_effects(run: ArmRun, steps: Sequence[JobStep], median_s: float | None, settle_s: float = stats.SETTLE_S) -> list[FaultEffect]:
+    """One entry a fault, in the order of the faults."""
+    judged = stats.judged_steps(steps, median_s)
+    windows = {fault.id: (fault.begin_s, fault.until_s(run.duration_s) + settle_s) for fault in run.faults if fault.happened}
+    found = detections(run)
+    return [_effect(run, fault, judged, median_s, windows, found) for fault in run.faults]
+
+
+def _effect(
+    run: ArmRun,
+    fault: FaultInterval,
+    judged: Sequence[JobStep],
+    median_s: float | None,
+    windows: Mapping[str, tuple[float, float]],
+    found: Sequence[Detection],
+) -> FaultEffect:
+    window = windows.get(fault.id)
+    hit = [step for step in judged if window and stats.overlaps(step, window)]
+    stalls = [stats.stall_s(step, median_s) for step in hit] if median_s else []
+    stalled = [step for step in hit if median_s and step.time_s > stats.STALLED_RATIO * median_s]
+    others = [other for name, other in windows.items() if name != fault.id]
+    mine = [detection.after_effect_s for detection in found if detection.fault == fault.id]
+    return FaultEffect(
+        fault=fault.id, kind=fault.kind, tier=fault.tier, target=fault.target,
+        planned_s=fault.planned_s, issued_s=fault.issued_s, effective_s=fault.effective_s, end_s=fault.end_s,
+        stall_s=sum(stalls) if window and median_s else None,
+        stall_max_s=max(stalls, default=0.0) if window and median_s else None,
+        overlapping=any(stats.overlaps(step, other) for step in stalled for other in others),
+        crashes=sum(step.cut == "crash" for step in hit),
+        packets_lost=_dropped(run, fault) if window else None,
+        detections=len(mine), detection_max_s=max(mine, default=None),
+    )  # fmt: skip
+
+
+def _dropped(run: ArmRun, fault: FaultInterval) -> float | None:
+    """Packets dropped on the faulted link, or on all links of the faulted switch, while the fault was on; None without counters."""
+    touched = [counter for counter in run.links if fault.hits((counter.link,))]
+    if not touched:
+        return None
+    end_s = fault.until_s(run.duration_s) + COUNTER_PERIOD_S
+    return sum(_at(counter.dropped, end_s) - _at(counter.dropped, fault.begin_s) for counter in touched)
+
+
+def _at(series: Sequence[tuple[float, float]], t_s: float) -> float:
+    """The last value of a cumulative counter at or before `t_s`; 0 before its first sample."""
+    return max((value for sample_s, value in series if sample_s <= t_s), default=0.0)
+
+
+def group_effects(effects: Sequence[FaultEffect], key: Callable[[FaultEffect], str]) -> dict[str, dict[str, Any]]:
+    """Median and maximum of the faults' stalls by kind or tier; `alone` leaves out the faults whose stall is shared with another."""
+    groups: dict[str, list[FaultEffect]] = {}
+    for effect in effects:
+        if effect.stall_s is not None:
+            groups.setdefault(key(effect), []).append(effect)
+    return {name: _group(members) for name, members in sorted(groups.items())}
+
+
+def _group(members: Sequence[FaultEffect]) -> dict[str, Any]:
+    alone = [effect for effect in members if not effect.overlapping]
+    return {
+        "faults": len(members),
+        **_median_max([effect.stall_s for effect in members]),
+        "alone": {"faults": len(alone), **_median_max([effect.stall_s for effect in alone])},
+        "crashes": sum(effect.crashes for effect in members),
+    }
+
+
+def _median_max(values: Sequence[float | None]) -> dict[str, float | None]:
+    known = [value for value in values if value is not None]
+    return {"stall_median_s": stdlib.median(known) if known else None, "stall_max_s": max(known, default=None)}
+
+
+# --- detection -----------------------------------------------------------------------------------------------------------------------
+
+
+def retirements(run: ArmRun) -> list[Event]:
+    """The events by which an EV became ASSUMED_BAD."""
+    return [event for event in run.named("ev_state") if event.get("to") == "ASSUMED_BAD" and event.get("from") != "ASSUMED_BAD"]
+
+
+def blamed(run: ArmRun, event: Event, grace_s: float = GRACE_S) -> FaultInterval | None:
+    """The fault that explains a retirement: on the EV's path, and on at that time or over for less than `grace_s`; of several the latest."""
+    path, t_s = event.get("path") or (), float(event["t_s"])
+    possible = [
+        fault
+        for fault in run.faults
+        if fault.happened and fault.hits(path) and fault.begin_s <= t_s <= fault.until_s(run.duration_s) + grace_s
+    ]
+    return max(possible, key=lambda fault: fault.begin_s, default=None)
+
+
+def false_retirements(run: ArmRun, grace_s: float = GRACE_S) -> int:
+    """Retirements whose path is known and had no fault."""
+    return sum(bool(event.get("path")) and blamed(run, event, grace_s) is None for event in retirements(run))
+
+
+def detections(run: ArmRun, grace_s: float = GRACE_S) -> list[Detection]:
+    """One entry a retirement that a fault explains and whose last sending time is known, in order of time."""
+    found = []
+    for event in retirements(run):
+        fault, last_tx_s = blamed(run, event, grace_s), event.get("last_tx_s")
+        if fault is not None and isinstance(last_tx_s, int | float):
+            found.append(_detection(run, event, fault, float(last_tx_s)))
+    return found
+
+
+def _detection(run: ArmRun, event: Event, fault: FaultInterval, last_tx_s: float) -> Detection:
+    first = event.get("first_lost_tx_s")
+    host, peer = str(event.get("source", "")), str(event.get("peer", ""))
+    return Detection(
+        fault=fault.id, kind=fault.kind, host=host, peer=peer, ev=int(event.get("ev", -1)), t_s=float(event["t_s"]),
+        after_effect_s=max(0.0, last_tx_s - fault.begin_s),
+        after_first_loss_s=max(0.0, last_tx_s - float(first)) if isinstance(first, int | float) else None,
+        base_rtt_s=base_rtt_s(run, host, peer),
+    )  # fmt: skip
+
+
+def base_rtt_s(run: ArmRun, host: str, peer: str) -> float | None:
+    """The pair's base RTT in seconds as its agent saw it; the median over all pairs if this one is not known."""
+    own = _rtts(run.agents.get(host, {})).get(peer)
+    if own:
+        return own
+    known = [rtt for agent in run.agents.values() for rtt in _rtts(agent).values()]
+    return stdlib.median(known) if known else None
+
+
+def _rtts(agent: Mapping[str, Any]) -> dict[str, float]:
+    told = agent.get("base_rtt_s")
+    pairs = told.items() if isinstance(told, Mapping) else ()
+    return {str(peer): float(rtt) for peer, rtt in pairs if isinstance(rtt, int | float) and rtt > 0}
+
+
+def detection_metrics(found: Sequence[Detection]) -> dict[str, float | None]:
+    """Median and maximum in seconds and base RTTs; None if no EV was retired for a fault."""
+    seconds = [detection.after_effect_s for detection in found]
+    rtts = [value for value in (detection.in_rtts() for detection in found) if value is not None]
+    after_loss = [value for value in (detection.after_first_loss_s for detection in found) if value is not None]
+    return {
+        "detection_median_s": stdlib.median(seconds) if seconds else None,
+        "detection_max_s": max(seconds, default=None),
+        "detection_median_rtt": stdlib.median(rtts) if rtts else None,
+        "detection_max_rtt": max(rtts, default=None),
+        "after_first_loss_median_s": stdlib.median(after_loss) if after_loss else None,
+        "after_first_loss_max_s": max(after_loss, default=None),
+    }
+
+
+def as_rows(entries: Sequence[FaultEffect] | Sequence[Detection]) -> list[dict[str, Any]]:
+    """Plain dictionaries for summary.json."""
+    return [asdict(entry) for entry in entries]

@@ -1,0 +1,282 @@
+"""Reads a run's folder. What is missing or damaged becomes a sentence in `problems`; only a folder that is no run at all is an error."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+
+from testbed.errors import UsageError
+from testbed.report.model import ArmRun, Event, FaultInterval, LinkCounter, StepRow
+
+Row = TypeVar("Row")
+
+
+@dataclass(frozen=True)
+class RunData:
+    """A whole run: its manifest, its scenario, its planned faults, and every arm and repeat found."""
+
+    folder: Path
+    manifest: Mapping[str, Any]
+    scenario: Mapping[str, Any]
+    seed: int | None
+    arms: Mapping[str, tuple[ArmRun, ...]]
+    problems: tuple[str, ...]
+
+    @property
+    def all_problems(self) -> list[str]:
+        """What is missing or damaged, of the run and of each arm and repeat."""
+        return [*self.problems, *(problem for runs in self.arms.values() for run in runs for problem in run.problems)]
+
+
+def read_run(folder: Path) -> RunData:
+    """Reads everything that the statistics need. UsageError if `folder` holds no run."""
+    _require_run(folder)
+    problems: list[str] = []
+    manifest = _json_object(folder / "manifest.json", problems)
+    planned = _json_object(folder / "faults.json", problems)
+    scenario = _scenario(folder / "scenario.yaml", problems)
+    repeats = sorted(_arm_folders(folder), key=lambda path: (_arm_rank(path.parent.name, scenario, manifest), int(path.name)))
+    arms: dict[str, tuple[ArmRun, ...]] = {}
+    for path in repeats:
+        arms[path.parent.name] = (*arms.get(path.parent.name, ()), read_arm(path, planned))
+    problems += _expected_but_absent(arms, scenario, manifest)
+    seed = planned.get("seed", manifest.get("seed"))
+    return RunData(folder, manifest, scenario, seed, arms, tuple(problems))
+
+
+def _require_run(folder: Path) -> None:
+    if not folder.is_dir():
+        raise UsageError(f"{folder}: no such folder; give the folder of a run, such as results/latest")
+    marks = ("manifest.json", "faults.json", "scenario.yaml")
+    if not any((folder / mark).exists() for mark in marks) and not any(_arm_folders(folder)):
+        raise UsageError(
+            f"{folder}: this is no run: it holds none of {', '.join(marks)} and no <arm>/<repeat>/ folder; "
+            "give the folder that `testbed run` named at its end, results/<scenario>/<time>/"
+        )
+
+
+def _arm_folders(folder: Path) -> Iterable[Path]:
+    marks = ("arm.json", "events.jsonl", "steps.csv", "agents")
+    candidates = (path for path in folder.glob("*/*") if path.name.isdecimal() and path.is_dir())
+    return [path for path in candidates if any((path / mark).exists() for mark in marks)]
+
+
+def _asked_arms(scenario: Mapping[str, Any], manifest: Mapping[str, Any]) -> list[str]:
+    """The arms that were really asked for: the manifest knows about --arm, the scenario's text does not."""
+    asked = manifest.get("arms") or scenario.get("arms") or []
+    names = [arm.get("name", "") if isinstance(arm, Mapping) else str(arm) for arm in asked]
+    return [name for name in names if name]
+
+
+def _arm_rank(arm: str, scenario: Mapping[str, Any], manifest: Mapping[str, Any]) -> tuple[int, str]:
+    """Arms keep the scenario's order; unknown ones come last."""
+    asked = _asked_arms(scenario, manifest)
+    return (asked.index(arm) if arm in asked else len(asked), arm)
+
+
+def _expected_but_absent(arms: Mapping[str, tuple[ArmRun, ...]], scenario: Mapping[str, Any], manifest: Mapping[str, Any]) -> list[str]:
+    repeats = manifest.get("repeats") or scenario.get("repeats") or 1
+    absent = []
+    for arm in _asked_arms(scenario, manifest):
+        have = len(arms.get(arm, ()))
+        if isinstance(repeats, int) and have < repeats:
+            absent.append(f"arm {arm}: {have} of {repeats} repeats are there; the run was interrupted, or is still going on")
+    return absent
+
+
+# --- one arm and repeat --------------------------------------------------------------------------------------------------------------
+
+
+def read_arm(folder: Path, planned: Mapping[str, Any]) -> ArmRun:
+    """Reads one ``<arm>/<repeat>/`` folder against the planned faults (faults.json)."""
+    problems: list[str] = []
+    info = _json_object(folder / "arm.json", problems)
+    events = _events(folder / "events.jsonl", problems)
+    steps = _table(folder / "steps.csv", _step_row, problems)
+    agents = _agents(folder / "agents.json", problems)
+    links = _links(_table(folder / "links.csv", _link_row, problems))
+    return ArmRun(
+        arm=folder.parent.name, repeat=int(folder.name), duration_s=_duration_s(info, events, steps), steps=steps,
+        faults=fault_intervals(planned, events), events=events, links=links, agents=agents, info=info,
+        problems=(*problems, *_told_problems(folder, info, events, steps)),
+    )  # fmt: skip
+
+
+def _duration_s(info: Mapping[str, Any], events: list[Event], steps: list[StepRow]) -> float:
+    """The job's time: as arm.json tells it; of an interrupted arm, up to its last sign of life."""
+    told = info.get("duration_s")
+    if isinstance(told, int | float) and told > 0 and not info.get("interrupted"):
+        return float(told)
+    signs = [float(event["t_s"]) for event in events] + [row.end_s or row.start_s for row in steps]
+    last_s = max(signs, default=0.0)
+    return min(last_s, float(told)) if isinstance(told, int | float) and told > 0 else last_s
+
+
+def _told_problems(folder: Path, info: Mapping[str, Any], events: list[Event], steps: list[StepRow]) -> list[str]:
+    where = _where(folder)
+    found = [f"{where}: interrupted; what was measured until then is kept"] if info.get("interrupted") else []
+    for event in events:
+        if event.get("event") == "damaged_lines":
+            what = f"{event.get('lines')} unusable lines of {event.get('file')}"
+            found.append(f"{where}: {what} were left out (an agent was killed while writing)")
+    if (folder / "steps.csv").exists() and not steps:
+        found.append(f"{where}: steps.csv holds no step")
+    return found
+
+
+def fault_intervals(planned: Mapping[str, Any], events: list[Event]) -> list[FaultInterval]:
+    """The planned faults with what the history says of each; faults that only the history knows come after them."""
+    begins = {str(event.get("fault")): event for event in events if event.get("event") == "fault_begin"}
+    ends = {str(event.get("fault")): event for event in events if event.get("event") == "fault_end"}
+    listed = {str(entry.get("id")): entry for entry in planned.get("faults", []) if isinstance(entry, Mapping)}
+    names = [*listed, *(name for name in begins if name not in listed)]
+    return [_interval(name, listed.get(name, {}), begins.get(name, {}), ends.get(name, {})) for name in names]
+
+
+def _interval(name: str, plan: Mapping[str, Any], begin: Event, end: Event) -> FaultInterval:
+    target = str(plan.get("target", begin.get("target", "")))
+    at_s = _number(plan.get("at_s"), begin.get("planned_s")) or 0.0
+    for_s = _number(plan.get("for_s"))
+    return FaultInterval(
+        id=name, kind=str(plan.get("kind", begin.get("kind", "unknown"))), target=target,
+        target_type=str(plan.get("target_type", "link" if "-" in target else "switch")),
+        tier=str(plan.get("tier", begin.get("tier", "unknown"))), planned_s=at_s,
+        planned_end_s=at_s + for_s if for_s is not None else _number(end.get("planned_s")) or at_s,
+        issued_s=_number(begin.get("issued_s"), begin.get("t_s")),
+        effective_s=_number(begin.get("effective_s")), end_s=_number(end.get("effective_s"), end.get("issued_s"), end.get("t_s")),
+    )  # fmt: skip
+
+
+def _number(*candidates: Any) -> float | None:
+    """The first candidate that is a finite number."""
+    for value in candidates:
+        if isinstance(value, int | float) and math.isfinite(value):
+            return float(value)
+    return None
+
+
+# --- files ---------------------------------------------------------------------------------------------------------------------------
+
+
+def _where(path: Path) -> str:
+    """How a message names a file or folder of an arm and repeat."""
+    parts = path.parts[-3:] if path.suffix else path.parts[-2:]
+    return "/".join(parts if len(parts) == 3 and parts[1].isdecimal() else path.parts[-1:] if path.suffix else parts)
+
+
+def _json_object(path: Path, problems: list[str]) -> dict[str, Any]:
+    value = _json(path, problems)
+    if value is not None and not isinstance(value, dict):
+        problems.append(f"{_where(path)}: should be a JSON object, and is {type(value).__name__}")
+    return value if isinstance(value, dict) else {}
+
+
+def _json(path: Path, problems: list[str]) -> Any:
+    if not path.exists():
+        problems.append(f"{_where(path)} is missing")
+        return None
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        problems.append(f"{_where(path)} is damaged: {error}")
+        return None
+
+
+def _scenario(path: Path, problems: list[str]) -> dict[str, Any]:
+    if not path.exists():
+        problems.append("scenario.yaml is missing")
+        return {}
+    try:
+        value = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, ValueError) as error:
+        problems.append(f"scenario.yaml is damaged: {' '.join(str(error).split())}")
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _agents(path: Path, problems: list[str]) -> dict[str, Mapping[str, Any]]:
+    """agents.json by host; a list of entries that name their host is as good."""
+    value = _json(path, problems)
+    entries = value.items() if isinstance(value, dict) else ((str(e.get("host")), e) for e in value or [] if isinstance(e, dict))
+    return {host: entry for host, entry in entries if isinstance(entry, dict)}
+
+
+def _events(path: Path, problems: list[str]) -> list[Event]:
+    if not path.exists():
+        problems.append(f"{_where(path)} is missing")
+        return []
+    events, bad = [], 0
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+        event = _event(line)
+        bad += event is None
+        events += [event] if event is not None else []
+    if bad:
+        problems.append(f"{_where(path)}: {bad} damaged lines left out")
+    return sorted(events, key=lambda event: float(event["t_s"]))
+
+
+def _event(line: str) -> Event | None:
+    try:
+        event = json.loads(line)
+    except ValueError:
+        return None
+    return event if isinstance(event, dict) and _number(event.get("t_s")) is not None else None
+
+
+def read_table(path: Path, parse: Callable[[Mapping[str, str]], Row]) -> tuple[list[Row], int]:
+    """The rows of a CSV that `parse` accepts, and how many it did not (KeyError, ValueError, TypeError)."""
+    rows: list[Row] = []
+    bad = 0
+    with path.open(encoding="utf-8", errors="replace", newline="") as file:
+        for row in csv.DictReader(file):
+            try:
+                rows.append(parse(row))
+            except (KeyError, ValueError, TypeError):
+                bad += 1
+    return rows, bad
+
+
+def _table(path: Path, parse: Callable[[Mapping[str, str]], Row], problems: list[str]) -> list[Row]:
+    if not path.exists():
+        problems.append(f"{_where(path)} is missing")
+        return []
+    rows, bad = read_table(path, parse)
+    if bad:
+        problems.append(f"{_where(path)}: {bad} damaged lines left out")
+    return rows
+
+
+def _step_row(row: Mapping[str, str]) -> StepRow:
+    end_s = float(row["end_s"]) if row["end_s"] else None
+    ok = {"": None, "1": True, "true": True, "0": False, "false": False}[row["ok"].lower()]
+    if end_s is not None and not math.isfinite(end_s):
+        end_s = None
+    return StepRow(int(row["attempt"]), int(row["step"]), int(row["rank"]), float(row["start_s"]), end_s, ok)
+
+
+def _link_row(row: Mapping[str, str]) -> tuple[str, str, float, float, float, float]:
+    counters = (float(row["t_s"]), float(row["tx_packets"]), float(row["tx_bytes"]), float(row["dropped_packets"]))
+    return (row["link"], row["from_node"], *counters)
+
+
+def _links(rows: list[tuple[str, str, float, float, float, float]]) -> list[LinkCounter]:
+    """One entry a link direction: the last counters, less the first sample's (what happened before the job), and the drops over time."""
+    series: dict[tuple[str, str], list[tuple[str, str, float, float, float, float]]] = {}
+    for row in rows:
+        series.setdefault(row[:2], []).append(row)
+    return [_link_counter(sorted(samples, key=lambda row: row[2])) for samples in series.values()]
+
+
+def _link_counter(samples: list[tuple[str, str, float, float, float, float]]) -> LinkCounter:
+    before = next((row for row in reversed(samples) if row[2] <= 0.0), None)
+    packets, octets, drops = before[3:] if before else (0.0, 0.0, 0.0)
+    last = samples[-1]
+    dropped = tuple((row[2], max(0.0, row[5] - drops)) for row in samples if row[2] > 0.0)
+    return LinkCounter(last[0], last[1], last[3] - packets, last[4] - octets, dropped)

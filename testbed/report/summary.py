@@ -1,0 +1,122 @@
+"""summary.json: every metric of every arm, repeat and fault of one run."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from testbed.report import effects, reading
+from testbed.report import statistics as stats
+from testbed.report.metrics import METRIC_NAMES, METRICS
+from testbed.report.model import ArmRun
+from testbed.report.reading import RunData
+
+VERDICTS = ("good", "suspect", "invalid")
+
+
+def summarise(run_dir: Path, settle_s: float = stats.SETTLE_S) -> dict[str, Any]:
+    """The summary of the run in `run_dir` (docs/results.md tells the keys). UsageError if the folder is no run."""
+    return summarise_data(reading.read_run(run_dir), settle_s)
+
+
+def write_summary(run_dir: Path) -> Path:
+    """Writes summary.json into the run's folder and returns its path."""
+    path = run_dir / "summary.json"
+    temporary = path.with_name(path.name + ".part")
+    temporary.write_text(json.dumps(summarise(run_dir), indent=1, allow_nan=False) + "\n", encoding="utf-8")
+    temporary.replace(path)
+    return path
+
+
+def summarise_data(data: RunData, settle_s: float = stats.SETTLE_S) -> dict[str, Any]:
+    """As `summarise`, from a run that was read already."""
+    arms = {arm: _arm_summary(runs, settle_s) for arm, runs in data.arms.items()}
+    return {
+        "scenario": data.scenario.get("name") or data.folder.parent.name,
+        "seed": data.seed,
+        "settle_s": settle_s,
+        "arms": {arm: _no_nan(summary) for arm, summary in arms.items()},
+        "fidelity": _no_nan(_fidelity([run for runs in data.arms.values() for run in runs])),
+        "metrics": {metric.name: {"unit": metric.unit, "meaning": metric.meaning} for metric in METRICS},
+        "problems": data.all_problems,
+    }
+
+
+def repeat_summary(run: ArmRun, settle_s: float = stats.SETTLE_S) -> tuple[dict[str, Any], list[effects.FaultEffect]]:
+    """One arm and repeat: its metrics by name, its faults' effects, its detections; and the effects once more, for grouping."""
+    steps = stats.job_steps(run)
+    healthy = stats.healthy_median(run, steps, settle_s)
+    found = effects.detections(run)
+    of_faults = effects.fault_effects(run, steps, healthy.median_s, settle_s)
+    entry = {
+        "repeat": run.repeat,
+        "duration_s": run.duration_s,
+        "interrupted": bool(run.info.get("interrupted", not run.info)),
+        "healthy_steps": healthy.steps,
+        "healthy_is_clear": healthy.clear,
+        "metrics": stats.step_metrics(run, settle_s) | effects.detection_metrics(found) | _other_metrics(run),
+        "faults": effects.as_rows(of_faults),
+        "detections": effects.as_rows(found),
+        "fidelity": run.info.get("fidelity") or {},
+    }
+    return entry, of_faults
+
+
+def _other_metrics(run: ArmRun) -> dict[str, float | None]:
+    unchanged = run.info.get("tables_unchanged")
+    known_ev_states = bool(run.named("ev_state")) or run.arm.startswith("mrc")
+    return {
+        "tables_unchanged": float(unchanged) if isinstance(unchanged, bool) else None,
+        "false_retirements": float(effects.false_retirements(run)) if known_ev_states else None,
+        "packets_lost": sum(link.dropped[-1][1] for link in run.links if link.dropped) if run.links else None,
+    }
+
+
+def _arm_summary(runs: Sequence[ArmRun], settle_s: float) -> dict[str, Any]:
+    told = [repeat_summary(run, settle_s) for run in runs]
+    repeats = [entry for entry, _ in told]
+    all_effects = [effect for _, of_faults in told for effect in of_faults]
+    names = [*METRIC_NAMES, *sorted({name for entry in repeats for name in entry["metrics"]} - set(METRIC_NAMES))]
+    metrics = [entry["metrics"] for entry in repeats]
+    return {
+        **{name: stats.spread(stats.by_name(metrics, name)) for name in names},
+        "by_kind": effects.group_effects(all_effects, lambda effect: effect.kind),
+        "by_tier": effects.group_effects(all_effects, lambda effect: effect.tier),
+        "fidelity": _fidelity(runs),
+        "repeats": repeats,
+    }
+
+
+def _fidelity(runs: Sequence[ArmRun]) -> dict[str, Any]:
+    """The worst verdict of all, with every reason; "unknown" if nobody judged."""
+    told = [(run, run.info.get("fidelity") or {}) for run in runs]
+    verdicts = [entry["verdict"] for _, entry in told if entry.get("verdict") in VERDICTS]
+    reasons = [f"{run.arm} {run.repeat}: {reason}" for run, entry in told for reason in entry.get("reasons") or ()]
+    worst = max(verdicts, key=VERDICTS.index, default="unknown")
+    return {"verdict": worst, "reasons": reasons, **_extremes([entry for _, entry in told])}
+
+
+def _extremes(told: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
+    def known(name: str) -> list[float]:
+        return [float(entry[name]) for entry in told if isinstance(entry.get(name), int | float)]
+
+    return {
+        "cpu_busy_median": max(known("cpu_busy_median"), default=None),
+        "cpu_busy_max": max(known("cpu_busy_max"), default=None),
+        "steal_max": max(known("steal_max"), default=None),
+        "achieved_rate_share": min(known("achieved_rate_share"), default=None),
+        "lateness_p99_s": max(known("lateness_p99_s"), default=None),
+        "qdisc_drops": max(known("qdisc_drops"), default=None),
+    }
+
+
+def _no_nan(value: Any) -> Any:
+    """JSON knows no NaN and no infinity: they become null."""
+    if isinstance(value, Mapping):
+        return {str(key): _no_nan(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [_no_nan(entry) for entry in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
