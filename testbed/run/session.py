@@ -51,12 +51,13 @@ def run_scenario(scenario: Scenario, drawn: Drawn, results: Path, *, reporter: R
         interrupted = True
         reporter.warn("interrupted: what was measured so far is kept, and marked")
     finally:
-        _write(folder / "manifest.json", manifest | {"ended": _now(), "interrupted": interrupted, "complete": len(arms) == _total(scenario)})
+        complete = len(arms) == _total(scenario)
+        _write(folder / "manifest.json", manifest | {"ended": _now(), "interrupted": interrupted, "complete": complete})
         _point_latest(results, folder)
     if not interrupted or any(folder.glob("*/*/arm.json")):
         _evaluate(scenario, outcome, reporter)
     _decide(outcome, arms, interrupted)
-    _give_to_invoker(results)
+    _give_to_invoker(folder, folder.parent, results / "latest")
     return outcome
 
 
@@ -91,12 +92,11 @@ def _decide(outcome: RunOutcome, arms: list[ArmOutcome], interrupted: bool) -> N
             outcome.problems.append(f"{name}: {arm.wrong_sums} wrong sums: the transport delivered wrong data")
         if arm.tables_unchanged is False:
             outcome.problems.append(f"{name}: the switches' tables changed during the run")
-    invalid = [arm for arm in arms if arm.fidelity is not None and arm.fidelity.verdict == "invalid"]
-    if outcome.problems:
+        if arm.fidelity is not None and arm.fidelity.verdict == "invalid":
+            outcome.exit_code = FidelityError.exit_code
+            outcome.problems.append(f"{name} is not valid: {'; '.join(arm.fidelity.reasons)}")
+    if outcome.problems and outcome.exit_code == 0:
         outcome.exit_code = TestbedError.exit_code
-    if invalid:
-        outcome.exit_code = FidelityError.exit_code
-        outcome.problems += [f"{arm.arm} repeat {arm.repeat} is not valid: {'; '.join(arm.fidelity.reasons)}" for arm in invalid if arm.fidelity]
     if interrupted:
         outcome.exit_code = 130
 
@@ -138,12 +138,12 @@ def _point_latest(results: Path, folder: Path) -> None:
     temporary.replace(results / "latest")
 
 
-def _give_to_invoker(results: Path) -> None:
-    """Under sudo the results belong to whoever called it."""
+def _give_to_invoker(*made: Path) -> None:
+    """Under sudo what we made belongs to whoever called it; nothing else in the results folder is touched."""
     uid, gid = os.environ.get("SUDO_UID"), os.environ.get("SUDO_GID")
     if uid is None or gid is None or os.geteuid() != 0:
         return
-    for path in (results, *results.rglob("*")):
+    for path in (*made, *made[0].rglob("*")):
         os.chown(path, int(uid), int(gid), follow_symlinks=False)
 
 

@@ -78,7 +78,8 @@ class JobSupervisor:
 
     def stop(self) -> dict[str, Message]:
         """Ends the job where it is; returns each agent's report."""
-        self._record({"t": time.monotonic(), "source": "run", "event": "job_stop", "attempt": self.state.attempt, "step": self.state.reached()})
+        where = {"attempt": self.state.attempt, "step": self.state.reached()}
+        self._record({"t": time.monotonic(), "source": "run", "event": "job_stop", **where})
         self._pool.send_all({"cmd": "stop"})
         answers = self._pool.gather("stopped", ANSWER_TIMEOUT_S, self._late)
         return {host: answer["report"] for host, answer in answers.items()}
