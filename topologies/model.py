@@ -12,15 +12,15 @@ HOST_TIER = -1
 TIER_NAMES: Mapping[int, str] = {HOST_TIER: "NIC", 0: "T0", 1: "T1", 2: "T2"}
 
 
-class BadTopology(UsageError):  # noqa: N818 - the name says what happened
+class BadTopology(UsageError):
     """Parameters that make no fabric, or a fabric that its names, ports or uSIDs cannot carry."""
 
 
-class UnknownLink(UsageError):  # noqa: N818 - the name says what happened
+class UnknownLink(UsageError):
     """A link that the topology does not have."""
 
 
-class UnknownNode(UsageError):  # noqa: N818 - the name says what happened
+class UnknownNode(UsageError):
     """A node that the topology does not have, or one of the wrong kind."""
 
 

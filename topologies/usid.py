@@ -5,8 +5,10 @@ A rule is written once, as data; the text for Open vSwitch and the pure-Python m
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from ipaddress import IPv6Network
 
 from topologies.addresses import USID_BITS, USID_BLOCK, container, mac, node_prefix
 from topologies.model import Link, Node, Path, Topology, UnknownNode
@@ -112,3 +114,38 @@ def tables(topology: Topology) -> Mapping[str, tuple[Rule, ...]]:
 def flow_file(rules: Iterable[Rule]) -> str:
     """The text of a switch's boot file, for `ovs-ofctl add-flows`."""
     return "".join(f"{rule.text()}\n" for rule in rules)
+
+
+def canonical(text: str) -> frozenset[str]:
+    """The flows in a flow file, or in what `ovs-ofctl --no-names dump-flows` printed, in one spelling each; anything else is left out.
+
+    Counters, ages and cookies go; everything that changes what a flow does stays, so a foreign flow cannot hide.
+    """
+    return frozenset(_canonical_flow(line) for line in text.splitlines() if "actions=" in line)
+
+
+def same(rules: Iterable[Rule], text: str) -> bool:
+    """Whether the switch has these rules, all of them and no others; `text` as for `canonical`."""
+    return canonical(flow_file(rules)) == canonical(text)
+
+
+def differences(rules: Iterable[Rule], text: str) -> list[str]:
+    """What `same` found wrong: a line for each flow that is missing or should not be there."""
+    wanted, found = canonical(flow_file(rules)), canonical(text)
+    return [f"missing: {flow}" for flow in sorted(wanted - found)] + [f"unexpected: {flow}" for flow in sorted(found - wanted)]
+
+
+_NOT_THE_RULE = {"cookie", "duration", "n_packets", "n_bytes", "idle_age", "hard_age", "reset_counts"}
+_FLOW_DEFAULTS = {"table": "0", "priority": "32768"}
+"""What ovs-ofctl leaves out (ovs-fields(7) and ovs-ofctl(8))."""
+
+
+def _canonical_flow(line: str) -> str:
+    match, _, actions = line.partition("actions=")
+    terms = dict(term.partition("=")[::2] for term in re.split(r"[,\s]+", match) if term)
+    kept = _FLOW_DEFAULTS | {name: value for name, value in terms.items() if name not in _NOT_THE_RULE}
+    if "ipv6_dst" in kept:
+        kept["ipv6_dst"] = str(IPv6Network(kept["ipv6_dst"], strict=False))
+    # OpenFlow 1.0 has an action of its own for the destination MAC; the later set_field does the same.
+    actions = re.sub(r"mod_dl_dst:([0-9a-f:]+)", r"set_field:\1->eth_dst", actions.strip())
+    return f"{','.join(f'{name}={value}'.rstrip('=') for name, value in sorted(kept.items()))} actions={actions}"
