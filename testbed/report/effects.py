@@ -145,12 +145,12 @@ def retirements(run: ArmRun) -> list[Event]:
 
 
 def blamed(run: ArmRun, event: Event, grace_s: float = GRACE_S) -> FaultInterval | None:
-    """The fault that explains a retirement: on the EV's path, and on at that time or over for less than `grace_s`; of several the latest."""
+    """The fault that explains a retirement: on the EV's path, and on at that time or over for under `grace_s`; the latest of several."""
     path, t_s = event.get("path") or (), float(event["t_s"])
     possible = [
         fault
         for fault in run.faults
-        if fault.happened and fault.hits(path) and fault.begin_s <= t_s <= fault.until_s(run.duration_s) + grace_s
+        if fault.happened and fault.hits(path) and fault.from_s <= t_s <= fault.until_s(run.duration_s) + grace_s
     ]
     return max(possible, key=lambda fault: fault.begin_s, default=None)
 

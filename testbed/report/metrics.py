@@ -25,6 +25,8 @@ METRICS: tuple[Metric, ...] = (
     Metric("stall_p100_s", "s", "The longest stall: the slowest step minus the healthy median."),
     Metric("stalled_steps", "steps", "Steps that took more than 1.5 times the healthy median."),
     Metric("lost_job_time_s", "s", "Job time minus what its useful steps need at the healthy median; never below 0."),
+    Metric("lost_stall_s", "s", "The part of the lost job time that steps lost by being slow."),
+    Metric("lost_crash_s", "s", "The part of the lost job time that crashes cost: giving up, thrown-away work, restart."),
     Metric("lost_job_time_share", "share", "Lost job time as a share of the job's time, 0 to 1."),
     Metric("steps_completed", "steps", "Useful steps completed: a step that was redone after a crash counts once.", "high"),
     Metric("crashes", "crashes", "How often a failed transfer crashed the job."),
@@ -36,6 +38,8 @@ METRICS: tuple[Metric, ...] = (
     Metric("detection_max_s", "s", "Longest time from a fault's effect to the last data packet that an EV still sent into it."),
     Metric("detection_median_rtt", "base RTTs", "detection_median_s in base RTTs of the pair."),
     Metric("detection_max_rtt", "base RTTs", "detection_max_s in base RTTs of the pair."),
+    Metric("after_first_loss_median_s", "s", "Median time from the first packet an EV lost to a fault to the last one it still sent."),
+    Metric("after_first_loss_max_s", "s", "Longest time from the first packet an EV lost to a fault to the last one it still sent."),
     Metric("packets_lost", "packets", "Packets that faulted links dropped, as the links' counters saw it."),
 )
 

@@ -46,6 +46,11 @@ class FaultInterval:
         """When it took effect; when it was issued or planned, if no effect was recorded."""
         return next(time for time in (self.effective_s, self.issued_s, self.planned_s) if time is not None)
 
+    @property
+    def from_s(self) -> float:
+        """The earliest it may have had any effect: when it was issued. The effect is confirmed a little after it begins."""
+        return min(self.begin_s, self.begin_s if self.issued_s is None else self.issued_s)
+
     def until_s(self, duration_s: float) -> float:
         """When it was over; the run's end if no end was recorded."""
         return duration_s if self.end_s is None else self.end_s

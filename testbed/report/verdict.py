@@ -2,70 +2,73 @@
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable, Iterable, Mapping
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-OPERATORS: dict[str, Callable[[float, float], bool]] = {
-    "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge, "==": operator.eq, "!=": operator.ne,
-}  # fmt: skip
+# bound -> (sign, by how much a value misses it)
+BOUNDS: dict[str, tuple[str, Callable[[float, float], float]]] = {
+    "at_most": ("<=", lambda value, bound: value - bound),
+    "at_least": (">=", lambda value, bound: bound - value),
+    "equals": ("==", lambda value, bound: abs(value - bound)),
+}
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """One expectation and what came of it. `value` is the worst repeat's (None = never measured, which is not met)."""
+    """One expectation and what came of it. `value` is the worst repeat's; None = not measured there, which is not met."""
 
     arm: str
     metric: str
-    op: str
-    expected: float
+    bounds: str
     value: float | None
     repeat: int | None
     met: bool
-    sentence: str
+
+    @property
+    def sentence(self) -> str:
+        """For the terminal and the report."""
+        seen = "was not measured" if self.value is None else f"was {self.value:.4g}"
+        where = "" if self.repeat is None else f" in repeat {self.repeat}, the worst"
+        return f"{self.arm}: {self.metric} {self.bounds}: {'met' if self.met else 'NOT met'}; it {seen}{where}"
 
 
 def judge(expectations: Iterable[Any], summary: Mapping[str, Any]) -> list[Verdict]:
     """One verdict an expectation, in their order.
 
-    An expectation has `arm`, `metric`, `op` (one of OPERATORS) and `value`, as attributes or as keys. Every repeat must meet it; a
-    repeat whose metric is unknown does not. An expectation about an arm that was not run is left out.
+    An expectation has `arm`, `metric` and one or more of `at_most`, `at_least`, `equals`, as attributes (testbed.scenario) or keys (YAML).
+    Every repeat must meet it; a repeat whose metric is unknown does not. An expectation about an arm that was not run is left out.
     """
     arms = summary.get("arms", {})
-    told = [tuple(_field(expectation, name) for name in ("arm", "metric", "op", "value")) for expectation in expectations]
-    return [_verdict(str(arm), str(metric), str(op), float(value), arms[arm]) for arm, metric, op, value in told if arm in arms]
+    return [_verdict(entry, arms[_field(entry, "arm")]) for entry in expectations if _field(entry, "arm") in arms]
 
 
 def _field(expectation: Any, name: str) -> Any:
-    return expectation[name] if isinstance(expectation, Mapping) else getattr(expectation, name)
+    return expectation.get(name) if isinstance(expectation, Mapping) else getattr(expectation, name, None)
 
 
-def _verdict(arm: str, metric: str, op: str, expected: float, summary: Mapping[str, Any]) -> Verdict:
-    repeats = [entry["repeat"] for entry in summary["repeats"]]
-    values = list(summary.get(metric, {}).get("values", [])) or [None] * len(repeats)
-    index = _worst(values, op, expected)
-    value = values[index] if values else None
-    met = value is not None and OPERATORS[op](value, expected)
-    repeat = repeats[index] if repeats else None
-    return Verdict(arm, metric, op, expected, value, repeat, met, _sentence(arm, metric, op, expected, value, repeat, met))
+def _verdict(expectation: Any, arm_summary: Mapping[str, Any]) -> Verdict:
+    arm, metric = str(_field(expectation, "arm")), str(_field(expectation, "metric"))
+    limits = {name: float(_field(expectation, name)) for name in BOUNDS if _field(expectation, name) is not None}
+    values = _values(arm_summary, metric)
+    misses = [_miss(value, limits) for value in values]
+    worst = max(range(len(values)), key=lambda index: misses[index], default=None)
+    value = None if worst is None else values[worst]
+    repeat = None if worst is None else int(arm_summary["repeats"][worst]["repeat"])
+    bounds = " and ".join(f"{BOUNDS[name][0]} {limit:g}" for name, limit in limits.items()) or "(no bound given)"
+    return Verdict(arm, metric, bounds, value, repeat, worst is not None and bool(limits) and misses[worst] <= 0)
 
 
-def _worst(values: list[float | None], op: str, expected: float) -> int:
-    """The repeat furthest on the wrong side; an unknown value is worse than all."""
-
-    def badness(value: float | None) -> float:
-        if value is None:
-            return float("inf")
-        if op in ("<", "<="):
-            return value - expected
-        if op in (">", ">="):
-            return expected - value
-        return abs(value - expected) if op == "==" else -abs(value - expected)
-
-    return max(range(len(values)), key=lambda index: badness(values[index]), default=0)
+def _values(arm_summary: Mapping[str, Any], metric: str) -> Sequence[float | None]:
+    repeats = arm_summary.get("repeats", ())
+    told = arm_summary.get(metric)
+    values = told.get("values", ()) if isinstance(told, Mapping) else ()
+    return values if len(values) == len(repeats) else [None] * len(repeats)
 
 
-def _sentence(arm: str, metric: str, op: str, expected: float, value: float | None, repeat: int | None, met: bool) -> str:
-    seen = "was not measured" if value is None else f"was {value:.4g}"
-    return f"{arm}: {metric} {op} {expected:g} {'met' if met else 'NOT met'}: it {seen} in the worst repeat ({repeat})"
+def _miss(value: float | None, limits: Mapping[str, float]) -> float:
+    """By how much a value misses the bound that it misses most; an unknown value misses by infinity."""
+    if value is None or math.isnan(value):
+        return math.inf
+    return max((BOUNDS[name][1](value, limit) for name, limit in limits.items()), default=math.inf)
