@@ -53,6 +53,7 @@ setup(
         "Topic :: System :: Networking",
     ],
     python_requires=">=3.10",
+    package_dir={"": "."},  # with it an editable install is one .pth line, which mypy and new packages understand
     packages=[*find_packages(include=["testbed*", "topologies*", "hosts*"]), "scenarios"],
     package_data={
         "": ["*.yaml", "*.c", "*.h", "*.html", "*.j2", "*.css", "*.js", "py.typed"],

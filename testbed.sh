@@ -15,7 +15,7 @@ POLICY_MARK='# written by testbed.sh for the time of one apt-get install'
 readonly EXIT_USAGE=2 EXIT_HOST=3
 
 # What must be there: apt package, and the command or file that shows it (so that a build from source counts too).
-readonly NEEDS='
+NEEDS='
 openvswitch-switch  ovs-vswitchd
 frr                 /usr/lib/frr/bgpd
 mininet             mnexec
@@ -29,6 +29,9 @@ clang               clang
 libbpf-dev          /usr/include/bpf/bpf_helpers.h
 linux-libc-dev      /usr/include/linux/bpf.h
 '
+# In CI this script is checked too, and no check is skipped there.
+[[ ${CI:-} != true ]] || NEEDS+='shellcheck shellcheck'
+readonly NEEDS
 # Services that come with those packages and would start, now or at the next boot, on a host that only needs the programs.
 readonly SERVICES='openvswitch-switch frr'
 
@@ -333,4 +336,5 @@ main() {
     esac
 }
 
-main "$@"
+# The tests source this file to try its parts one by one.
+[[ ${BASH_SOURCE[0]} != "$0" ]] || main "$@"
