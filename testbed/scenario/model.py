@@ -1,0 +1,121 @@
+"""A valid scenario, ready to run: frozen, with every default written out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import topologies
+from testbed.scenario.schema import (
+    Churn,
+    ChurnFault,
+    Expectation,
+    FatTree,
+    Job,
+    LinkFault,
+    Links,
+    MultiPlane,
+    Option,
+    Part,
+    Run,
+    SwitchFault,
+)
+from topologies import Topology
+
+# One-way forwarding delay across the fabric at light load, measured (DESIGN.md section 10), there and back.
+SWITCHING_RTT_S = 0.004
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """One experiment. Sections are the models of schema.py; `faults` as written (drawn by churn.draw).
+
+    `transport` maps "mrc" and "rc" to parameters that differ from their defaults, `bgp` holds fields of testbed.routing's BgpOptions;
+    `source` is the file's text as given and `overrides` what --set changed in it.
+    """
+
+    name: str
+    title: str
+    hypothesis: str
+    topology: FatTree | MultiPlane
+    links: Links
+    job: Job
+    run: Run
+    faults: tuple[LinkFault | SwitchFault | ChurnFault, ...]
+    transport: Mapping[str, Mapping[str, Option]]
+    bgp: Mapping[str, Option]
+    arms: tuple[str, ...]
+    repeats: int
+    seed: int
+    expect: tuple[Expectation, ...]
+    source: str = field(default="", repr=False, compare=False)
+    overrides: tuple[str, ...] = ()
+
+    def build_topology(self) -> Topology:
+        """The topology that all arms share."""
+        return build_topology(self.topology)
+
+    def job_hosts(self) -> tuple[str, ...]:
+        """The hosts of the job, in the order of the file (`all`: h1, h2 ...)."""
+        return self.build_topology().hosts if self.job.hosts == "all" else self.job.hosts
+
+    @property
+    def queue_bytes(self) -> int:
+        """The queue of a link: as asked, else one bandwidth-delay product of the longest path."""
+        return self.links.queue_bytes or default_queue_bytes(self.links, hops=6 if isinstance(self.topology, FatTree) else 4)
+
+    def resolved(self) -> dict[str, Any]:
+        """The scenario as JSON-able data: all defaults written out, SI units in the key's names."""
+        return {
+            "name": self.name, "title": self.title, "hypothesis": self.hypothesis,
+            "topology": _plain(self.topology),
+            "links": {**_plain(self.links), "queue_bytes": self.queue_bytes},
+            "job": {**_plain(self.job), "hosts": list(self.job_hosts())},
+            "run": _plain(self.run),
+            "faults": [self._resolved_fault(fault) for fault in self.faults],
+            "transport": {name: dict(given) for name, given in self.transport.items()},
+            "bgp": {"profile": "datacenter", **self.bgp},
+            "arms": list(self.arms), "repeats": self.repeats, "seed": self.seed,
+            "expect": [_plain(expectation) for expectation in self.expect],
+            "overrides": list(self.overrides),
+        }  # fmt: skip
+
+    def _resolved_fault(self, fault: LinkFault | SwitchFault | ChurnFault) -> dict[str, Any]:
+        if not isinstance(fault, ChurnFault):
+            return _plain(fault)
+        from_s, to_s = churn_window_s(fault.churn, self.run)
+        return {"churn": {**_plain(fault.churn), "from_s": from_s, "to_s": to_s}}
+
+
+def build_topology(spec: FatTree | MultiPlane) -> Topology:
+    """The topology of a section; raises topologies.BadTopology with a sentence."""
+    return topologies.build(spec.kind, **spec.model_dump(exclude={"kind"}))
+
+
+def churn_window_s(churn: Churn, run: Run) -> tuple[float, float]:
+    """First and last moment at which cuts may begin: as asked, else from the warm-up's end to the settling time."""
+    from_s = run.warmup_s if churn.from_s is None else churn.from_s
+    to_s = run.duration_s - run.settle_s if churn.to_s is None else churn.to_s
+    return from_s, to_s
+
+
+def default_queue_bytes(links: Links, hops: int) -> int:
+    """Bandwidth-delay product of a round trip over `hops` store-and-forward links plus switching, in whole packets."""
+    packets = 2 * hops + math.ceil(links.rate_bps * SWITCHING_RTT_S / 8 / links.mtu_bytes)
+    return packets * links.mtu_bytes
+
+
+def _plain(part: Part) -> dict[str, Any]:
+    return part.model_dump(mode="json")
+
+
+def arm_duration_s(scenario: Scenario, bring_up_s: Sequence[float] = (12.0, 8.0)) -> float:
+    """Rough time one arm and repeat takes: the run, and bringing the fabric up and down."""
+    return scenario.run.duration_s + sum(bring_up_s)
+
+
+def total_duration_s(scenario: Scenario) -> float:
+    """Rough time the whole scenario takes: all arms and repeats."""
+    return arm_duration_s(scenario) * len(scenario.arms) * scenario.repeats

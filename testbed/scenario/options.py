@@ -1,0 +1,82 @@
+"""Named parameters of transports and of BGP, checked against the dataclasses that take them, where those can be imported."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+from collections.abc import Mapping
+from typing import Any
+
+from testbed.errors import TestbedError
+from testbed.scenario.problems import Place, Problem, did_you_mean
+from testbed.scenario.schema import Bgp, Option, Transport
+
+# transport or bgp -> (module, dataclass)
+OWNERS: Mapping[str, tuple[str, str]] = {
+    "mrc": ("hosts.mrc.params", "MrcParams"),
+    "rc": ("hosts.rc.params", "RcParams"),
+    "bgp": ("testbed.routing.options", "BgpOptions"),
+}
+
+
+def transport_problems(transport: Transport) -> list[Problem]:
+    """What is wrong with the parameters of both transports."""
+    return _problems("mrc", transport.mrc, ("transport", "mrc")) + _problems("rc", transport.rc, ("transport", "rc"))
+
+
+def bgp_problems(bgp: Bgp) -> list[Problem]:
+    """What is wrong with the options of BGP."""
+    return _problems("bgp", bgp.options(), ("bgp",))
+
+
+def owner(name: str) -> type[Any] | None:
+    """The dataclass that takes the parameters called `name`, or None where it is not installed."""
+    module, attribute = OWNERS[name]
+    try:
+        found = getattr(importlib.import_module(module), attribute, None)
+    except ImportError:
+        return None
+    return found if isinstance(found, type) and dataclasses.is_dataclass(found) else None
+
+
+def _problems(name: str, given: Mapping[str, Option], place: Place) -> list[Problem]:
+    kind = owner(name)
+    if kind is None or not given:
+        return []
+    defaults = {field.name: field.default for field in dataclasses.fields(kind)}
+    unknown = [key for key in given if key not in defaults]
+    problems = [Problem((*place, key), f"unknown parameter `{key}`", did_you_mean(key, defaults, "parameters")) for key in unknown]
+    known = {key: value for key, value in given.items() if key in defaults}
+    problems += [_misfit((*place, key), value, defaults[key]) for key, value in known.items() if not _fits(value, defaults[key])]
+    return problems or _refusal(kind, known, place)
+
+
+def _misfit(place: Place, value: Option, default: object) -> Problem:
+    return Problem(place, f"must be {_word(default)}, not {value!r}", _default_hint(default))
+
+
+def _refusal(kind: type[Any], given: Mapping[str, Option], place: Place) -> list[Problem]:
+    """The dataclass knows its own limits."""
+    try:
+        kind(**given)
+    except (TestbedError, ValueError, TypeError, ArithmeticError) as error:
+        return [Problem(place, str(error))]
+    return []
+
+
+def _fits(value: Option, default: object) -> bool:
+    if isinstance(default, bool) or isinstance(value, bool):
+        return isinstance(value, bool) and isinstance(default, bool)
+    if isinstance(default, float):
+        return isinstance(value, (int, float)) and abs(value) < 1e300
+    return isinstance(value, type(default)) if isinstance(default, (int, str)) else True
+
+
+def _word(default: object) -> str:
+    if isinstance(default, bool):
+        return "true or false"
+    return {int: "a whole number", float: "a number", str: "text"}.get(type(default), "another kind of value")
+
+
+def _default_hint(default: object) -> str:
+    return f"the default is {default!r}" if isinstance(default, (bool, int, float, str)) else ""

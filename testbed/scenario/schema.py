@@ -1,0 +1,290 @@
+"""The shape of a scenario: frozen, strict models, one a section. Keys as in the file; fields carry their units.
+
+What needs more than one section (does the link exist, do faults overlap) is in check.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, StringConstraints, Tag, ValidationInfo, model_validator
+
+from testbed.units import parse_duration, parse_rate, parse_size
+
+ARMS = ("mrc", "rc-bgp")
+TIERS = ("NIC-T0", "T0-T1", "T1-T2")
+# 1024 hosts: far more than one machine emulates, and still quick to check.
+MAX_K = 16
+
+T = TypeVar("T")
+
+
+def _positive(parse: Callable[[object], T]) -> Callable[[object], T]:
+    def check(value: object) -> T:
+        parsed = parse(value)
+        if not parsed > 0:  # type: ignore[operator]
+            raise ValueError("must be more than zero")
+        return parsed
+
+    return check
+
+
+def as_tuple(value: object) -> object:
+    """YAML has lists; frozen models hold tuples."""
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _as_float(value: object) -> object:
+    return float(value) if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 10**15 else value
+
+
+Rate = Annotated[float, BeforeValidator(_positive(parse_rate))]
+Size = Annotated[int, BeforeValidator(_positive(parse_size))]
+Duration = Annotated[float, BeforeValidator(parse_duration)]
+Span = Annotated[float, BeforeValidator(_positive(parse_duration))]
+Number = Annotated[float, BeforeValidator(_as_float), Field(allow_inf_nan=False)]
+Weight = Annotated[float, BeforeValidator(_as_float), Field(allow_inf_nan=False, ge=0, le=1e6)]
+Text = Annotated[str, StringConstraints(max_length=4000, strip_whitespace=True)]
+# A name becomes a folder of results/, so it holds nothing that a path could misread.
+Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9-]{0,62}$")]
+Tier = Literal["NIC-T0", "T0-T1", "T1-T2"]
+Arm = Literal["mrc", "rc-bgp"]
+
+
+class Part(BaseModel):
+    """Base of all sections: strict, frozen, no unknown keys."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, populate_by_name=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _remember_keys(cls, data: Any, info: ValidationInfo) -> Any:
+        """Leaves the keys of this section for the message about an unknown one (see load.py)."""
+        if isinstance(data, dict) and info.context is not None:
+            info.context[id(data)] = tuple(field.alias or name for name, field in cls.model_fields.items())
+        return data
+
+
+class FatTree(Part):
+    """Three tiers of k-port switches."""
+
+    kind: Literal["fat-tree"]
+    k: int = Field(4, ge=2, le=MAX_K)
+    oversubscription: int = Field(1, ge=1, le=64)
+
+
+class MultiPlane(Part):
+    """Planes of two tiers; each host has a NIC port on each plane."""
+
+    kind: Literal["multi-plane"]
+    planes: int = Field(ge=1, le=16)
+    t0s: int = Field(ge=1, le=64)
+    t1s: int = Field(ge=1, le=64)
+    hosts_per_t0: int = Field(ge=1, le=64)
+
+
+class UnknownTopology(Part):
+    """Never valid: makes the message for a topology kind that does not exist."""
+
+    model_config = ConfigDict(extra="ignore")
+    kind: Literal["fat-tree", "multi-plane"]
+
+
+class Links(Part):
+    """Every link of the fabric. A queue of None is derived from rate and MTU."""
+
+    rate_bps: Rate = Field(10e6, alias="rate")
+    mtu_bytes: Size = Field(4352, alias="mtu", ge=1280, le=65535)
+    queue_bytes: Size | None = Field(None, alias="queue")
+
+
+class Job(Part):
+    """The lockstep job: compute, then a ring all-reduce of `vector_bytes`, over and over."""
+
+    hosts: Literal["all"] | Annotated[tuple[str, ...], BeforeValidator(as_tuple)] = "all"
+    ring: Literal["adjacent", "strided"] = "adjacent"
+    vector_bytes: Size = Field(256 * 1024, alias="vector", ge=4, le=2**30)
+    compute_s: Duration = Field(0.3, alias="compute")
+    checkpoint_every: int = Field(10, ge=1, le=1_000_000)
+    restart_s: Duration = Field(5.0, alias="restart")
+
+
+class Run(Part):
+    """How long an arm runs; no fault begins before `warmup_s`, none is on in the last `settle_s`."""
+
+    duration_s: Span = Field(alias="duration")
+    warmup_s: Duration = Field(5.0, alias="warmup")
+    settle_s: Duration = Field(5.0, alias="settle")
+
+
+class LinkFault(Part):
+    """A cut that both ends see (carrier), or that nobody sees (silent)."""
+
+    kind: Literal["carrier", "silent"]
+    link: str
+    at_s: Duration = Field(alias="at")
+    for_s: Span = Field(alias="for")
+
+
+class SwitchFault(Part):
+    """A switch that dies, or is rebooted in order; it starts to boot after `for_s`."""
+
+    kind: Literal["switch-kill", "switch-reboot"]
+    switch: str
+    at_s: Duration = Field(alias="at")
+    for_s: Span = Field(alias="for")
+
+
+class UnknownFault(Part):
+    """Never valid: makes the message for a fault kind that does not exist."""
+
+    model_config = ConfigDict(extra="ignore")
+    kind: Literal["carrier", "silent", "switch-kill", "switch-reboot"]
+
+
+class TierRate(Part):
+    """How often links of one tier are cut, all links of the tier together."""
+
+    cuts_per_minute: Weight
+
+
+class FixedDown(Part):
+    """Every cut lasts the same."""
+
+    distribution: Literal["fixed"]
+    value_s: Span = Field(alias="value")
+
+
+class UniformDown(Part):
+    """Any time between two bounds, each as likely."""
+
+    distribution: Literal["uniform"]
+    min_s: Span = Field(alias="min")
+    max_s: Span = Field(alias="max")
+
+
+class ExponentialDown(Part):
+    """Mean of the untruncated distribution, and bounds."""
+
+    distribution: Literal["exponential"]
+    mean_s: Span = Field(alias="mean")
+    min_s: Span = Field(0.5, alias="min")
+    max_s: Span | None = Field(None, alias="max")
+
+
+class LognormalDown(Part):
+    """Mean of the untruncated distribution, standard deviation of the logarithm, and bounds."""
+
+    distribution: Literal["lognormal"]
+    mean_s: Span = Field(alias="mean")
+    sigma: Number = Field(0.5, gt=0, le=3)
+    min_s: Span = Field(0.5, alias="min")
+    max_s: Span | None = Field(None, alias="max")
+
+
+class UnknownDown(Part):
+    """Never valid: makes the message for a distribution that does not exist."""
+
+    model_config = ConfigDict(extra="ignore")
+    distribution: Literal["fixed", "uniform", "exponential", "lognormal"]
+
+
+def _chosen(key: str, kinds: dict[str, str], other: str) -> Discriminator:
+    """Picks a variant by the value of `key`; its tag begins with "<", which load.py leaves out of places."""
+
+    def tag(data: Any) -> str:
+        value = data.get(key) if isinstance(data, dict) else getattr(data, key, None)
+        return kinds.get(value, other) if isinstance(value, str) else other
+
+    return Discriminator(tag)
+
+
+Down = Annotated[
+    Annotated[FixedDown, Tag("<fixed>")]
+    | Annotated[UniformDown, Tag("<uniform>")]
+    | Annotated[ExponentialDown, Tag("<exponential>")]
+    | Annotated[LognormalDown, Tag("<lognormal>")]
+    | Annotated[UnknownDown, Tag("<unknown>")],
+    _chosen("distribution", {name: f"<{name}>" for name in ("fixed", "uniform", "exponential", "lognormal")}, "<unknown>"),
+]
+
+
+class Churn(Part):
+    """A construction site: cuts arrive at random (Poisson) on each tier; drawn by churn.py."""
+
+    tiers: dict[Tier, TierRate] = Field(min_length=1)
+    down: Down = Field(default_factory=lambda: ExponentialDown.model_validate({"distribution": "exponential", "mean": "6s", "max": "30s"}))
+    kinds: dict[Literal["carrier", "silent"], Weight] = Field({"carrier": 0.5, "silent": 0.5}, min_length=1)
+    from_s: Duration | None = Field(None, alias="from")
+    to_s: Duration | None = Field(None, alias="to")
+    keep_connected: bool = True
+    max_concurrent: int = Field(4, ge=1, le=10_000)
+
+
+class ChurnFault(Part):
+    """The entry of `faults` that holds a generator."""
+
+    churn: Churn
+
+
+def _fault_tag(data: Any) -> str:
+    if isinstance(data, dict):
+        kind = data.get("kind")
+        if "churn" in data:
+            return "<churn>"
+    else:
+        kind = getattr(data, "kind", None)
+    tags = {"carrier": "<link>", "silent": "<link>", "switch-kill": "<switch>", "switch-reboot": "<switch>"}
+    return tags.get(kind, "<unknown>") if isinstance(kind, str) else "<unknown>"
+
+
+FaultSpec = Annotated[
+    Annotated[LinkFault, Tag("<link>")]
+    | Annotated[SwitchFault, Tag("<switch>")]
+    | Annotated[ChurnFault, Tag("<churn>")]
+    | Annotated[UnknownFault, Tag("<unknown>")],
+    Discriminator(_fault_tag),
+]
+TopologySpec = Annotated[
+    Annotated[FatTree, Tag("<fat-tree>")] | Annotated[MultiPlane, Tag("<multi-plane>")] | Annotated[UnknownTopology, Tag("<unknown>")],
+    _chosen("kind", {"fat-tree": "<fat-tree>", "multi-plane": "<multi-plane>"}, "<unknown>"),
+]
+
+Option = bool | int | float | str
+
+
+class Transport(Part):
+    """Named parameters of the transports, on top of their defaults."""
+
+    mrc: dict[str, Option] = Field(default_factory=dict)
+    rc: dict[str, Option] = Field(default_factory=dict)
+
+
+class Bgp(BaseModel):
+    """FRR's `frr defaults` profile, and named options of testbed.routing (checked in check.py)."""
+
+    model_config = ConfigDict(strict=True, extra="allow", frozen=True)
+    __pydantic_extra__: dict[str, Option]
+    profile: Literal["datacenter"] = "datacenter"
+
+    def options(self) -> dict[str, Option]:
+        """The named options, as given."""
+        return dict(self.__pydantic_extra__ or {})
+
+
+class Expectation(Part):
+    """A metric of an arm's summary and its bound; a missed one makes the run's exit code 1."""
+
+    arm: Arm
+    metric: str
+    at_most: Number | None = None
+    at_least: Number | None = None
+    equals: Number | bool | None = None
+
+    def __str__(self) -> str:
+        bounds = [("<=", self.at_most), (">=", self.at_least), ("==", self.equals)]
+        return f"{self.arm}: {self.metric} " + " and ".join(f"{sign} {bound:g}" for sign, bound in bounds if bound is not None)
+
+
+Arms = Annotated[tuple[Arm, ...], BeforeValidator(as_tuple), Field(min_length=1)]
