@@ -1,0 +1,130 @@
+"""Kernel settings of a router's network namespace: a table, writing it, reading it back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from testbed.errors import HostError
+from testbed.routing.namespace import inside
+from testbed.routing.options import BgpOptions
+from topologies import Topology
+
+PROC = Path("/proc/sys/net")
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One kernel setting below /proc/sys/net. `required`: without it the router would be wrong, so its absence is an error."""
+
+    key: str
+    value: str
+    required: bool = True
+
+
+# Same for every router; sources: FRR manual "IPv6 forwarding", kernel Documentation/networking/ip-sysctl.rst.
+COMMON = (
+    Setting("ipv6/conf/all/forwarding", "1"),
+    Setting("ipv6/conf/all/keep_addr_on_down", "1"),
+    Setting("ipv6/conf/default/keep_addr_on_down", "1"),
+    # A next hop without carrier is skipped at once, before zebra has rewritten the route: the hardware's fast failover.
+    Setting("ipv6/conf/all/ignore_routes_with_linkdown", "1"),
+    Setting("ipv6/conf/default/ignore_routes_with_linkdown", "1"),
+    # zebra works from link events; kernel notices for its own routes on top of these are what FRR's manual asks to turn off.
+    Setting("ipv6/route/skip_notify_on_dev_down", "1"),
+    Setting("ipv6/conf/all/accept_dad", "0"),
+    Setting("ipv6/conf/default/accept_dad", "0"),
+    Setting("ipv6/conf/default/dad_transmits", "0"),
+    # zebra reads and sends router advertisements on a raw socket; the kernel must not make default routes of them.
+    Setting("ipv6/conf/all/accept_ra", "0"),
+    Setting("ipv6/conf/default/accept_ra", "0"),
+    Setting("ipv6/conf/all/accept_redirects", "0"),
+    Setting("ipv6/conf/default/accept_redirects", "0"),
+    # With 1 (the default) routes through next-hop objects are dumped with their next hops written out, which `fib.py` reads.
+    Setting("ipv4/nexthop_compat_mode", "1", required=False),
+)
+PER_PORT = (
+    ("keep_addr_on_down", "1"),
+    ("ignore_routes_with_linkdown", "1"),
+    ("accept_dad", "0"),
+    ("dad_transmits", "0"),
+    ("accept_ra", "0"),
+    ("accept_redirects", "0"),
+)
+SEED = "ipv4/fib_multipath_hash_seed"  # kernel >= 6.11; for IPv4 and IPv6
+POLICY = "ipv6/fib_multipath_hash_policy"
+FIELDS = "ipv6/fib_multipath_hash_fields"  # kernel >= 5.14; read only with policy 3
+# Addresses, protocol and ports; T1s leave the protocol out: other input, other hash.
+FIELDS_BY_TIER = {0: "0x0037", 1: "0x0033", 2: "0x0037"}
+
+
+def settings(topology: Topology, router: str, options: BgpOptions, has_seed: bool) -> tuple[Setting, ...]:
+    """Every setting of one router. The ECMP hash covers the UDP ports, and differs from router to router.
+
+    Linux hashes alike in all namespaces of a machine. Were it the same on T0 and T1, a T1 would only see flows whose hash lies in its own
+    share, and half of its next hops would never carry anything. With `has_seed` each router gets a seed of its own; on older kernels
+    the tiers hash different fields.
+    """
+    ports = [link.a if link.a.node == router else link.b for link in topology.links_of(router)]
+    per_port = [Setting(f"ipv6/conf/{port.ifname}/{key}", value) for port in ports for key, value in PER_PORT]
+    return (*COMMON, *_hashing(topology, router, options, has_seed), *per_port)
+
+
+def _hashing(topology: Topology, router: str, options: BgpOptions, has_seed: bool) -> tuple[Setting, ...]:
+    """Settings of the multipath hash (see `settings`)."""
+    if has_seed:
+        seed = (options.ecmp_seed << 16) + topology.switches.index(router) + 1
+        return (Setting(POLICY, "1"), Setting(SEED, str(seed)))
+    return (Setting(POLICY, "3"), Setting(FIELDS, FIELDS_BY_TIER[topology.nodes[router].tier]))
+
+
+def has_seed() -> bool:
+    """Whether this kernel can give each namespace its own multipath hash seed."""
+    return (PROC / SEED).exists()
+
+
+def apply(pid: int, router: str, wanted: tuple[Setting, ...]) -> dict[str, str]:
+    """Writes the settings in the namespace of `pid`, reads each back, returns key -> value as read.
+
+    Raises HostError that lists every required setting that is missing or did not take.
+    """
+    found = inside(pid, lambda: {setting.key: _write(setting) for setting in wanted})
+    if wrong := differences(router, wanted, found):
+        raise HostError(f"kernel settings: {'; '.join(wrong)}; the BGP arm needs Linux 5.15 or newer with IPv6 multipath")
+    return {key: value for key, value in found.items() if value}
+
+
+def read(pid: int, wanted: tuple[Setting, ...]) -> dict[str, str]:
+    """Present values of the settings in the namespace of `pid`; an absent one is an empty string."""
+    return inside(pid, lambda: {setting.key: _read(setting.key) for setting in wanted})
+
+
+def differences(router: str, wanted: tuple[Setting, ...], found: dict[str, str]) -> list[str]:
+    """Sentences for the required settings that are not as wanted."""
+    return [f"{router}: {s.key} is {found[s.key] or 'missing'}, not {s.value}" for s in wanted if s.required and not _same(found[s.key], s)]
+
+
+def _write(setting: Setting) -> str:
+    """Writes one setting (in the present namespace) and returns what the kernel then says, empty if there is no such setting."""
+    path = PROC / setting.key
+    if not path.exists():
+        return ""
+    try:
+        path.write_text(setting.value)
+    except OSError as error:
+        return f"unwritable ({error.strerror})"
+    return _read(setting.key)
+
+
+def _read(key: str) -> str:
+    """One setting's value in the present namespace, or an empty string."""
+    path = PROC / key
+    return path.read_text().strip() if path.exists() else ""
+
+
+def _same(found: str, setting: Setting) -> bool:
+    """Compares as numbers where both are (0x0037 reads back as 0x0037 or 55, depending on the kernel)."""
+    try:
+        return int(found, 0) == int(setting.value, 0)
+    except ValueError:
+        return found == setting.value

@@ -1,0 +1,83 @@
+"""A bare fabric for the routing tests: one namespace a node, veth links, nothing else. Only used inside `run_in_namespaces`."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+from testbed.routing import namespace
+from testbed.routing.frr import Routers
+from testbed.routing.options import BgpOptions
+from topologies import Topology
+from topologies.addresses import host_address, mac
+
+NODE = ("unshare", "--net", "sh", "-c", "echo && exec sleep infinity")
+# A classic BPF program that returns TC_ACT_SHOT (2): with direct action it drops every packet, and the carrier stays up.
+DROP_ALL = "1,6 0 0 2"
+
+
+class Lab:
+    """Namespaces and links of a topology, all links up; `routers` is not started yet."""
+
+    def __init__(self, topology: Topology, options: BgpOptions | None = None) -> None:
+        subprocess.run(["mount", "-t", "tmpfs", "tmpfs", "/run"], check=True)
+        self.topology = topology
+        self._nodes = {name: subprocess.Popen(NODE, stdout=subprocess.PIPE) for name in topology.nodes}
+        for process in self._nodes.values():
+            process.stdout.readline()  # the line comes when the namespace is made
+        self._make_links()
+        for host in topology.hosts:
+            self._set_up_host(host)
+        self.routers = Routers(topology, self.pid, Path("/run/routers"), options or BgpOptions())
+
+    def pid(self, node: str) -> int:
+        return self._nodes[node].pid
+
+    def ip(self, node: str, *argv: str) -> str:
+        return namespace.run(self.pid(node), f"{node}: ip", ["ip", *argv])
+
+    def _make_links(self) -> None:
+        lines = [
+            f"link add {link.a.ifname} address {mac(link.a)} netns {self.pid(link.a.node)} type veth"
+            f" peer name {link.b.ifname} address {mac(link.b)} netns {self.pid(link.b.node)}"
+            for link in self.topology.links.values()
+        ]
+        subprocess.run(["ip", "-batch", "-"], input="\n".join(lines), text=True, check=True)
+        for node in self.topology.nodes:
+            ups = ["link set lo up", *(f"link set {link.end(node).ifname} up" for link in self.topology.links_of(node))]
+            namespace.run(self.pid(node), f"{node}: links up", ["ip", "-batch", "-"], "\n".join(ups))
+
+    def _set_up_host(self, host: str) -> None:
+        """An address and a default route on port 0, the T0's neighbour entry as hosts have it."""
+        link = self.topology.links_of(host)[0]
+        lines = [
+            f"address add {host_address(self.topology.nodes[host])}/128 dev {link.a.ifname} nodad",
+            f"neighbour replace fe80::1 lladdr {mac(link.b)} dev {link.a.ifname} nud permanent",
+            f"route add default via fe80::1 dev {link.a.ifname}",
+        ]
+        namespace.run(self.pid(host), f"{host}: address", ["ip", "-6", "-batch", "-"], "\n".join(lines))
+
+    def set_link(self, name: str, up: bool, both_ends: bool = True) -> None:
+        """Cuts or mends a link: carrier goes at both ends; with `both_ends` both are down administratively, else only the lower one."""
+        link = self.topology.link(name)
+        for end in (link.a, link.b) if both_ends else (link.a,):
+            self.ip(end.node, "link", "set", end.ifname, "up" if up else "down")
+
+    def set_silent(self, name: str, on: bool) -> None:
+        """Drops all packets of a link both ways while its carrier stays up."""
+        link = self.topology.link(name)
+        for end in (link.a, link.b):
+            if on:
+                self._tc(end.node, "qdisc", "add", "dev", end.ifname, "clsact")
+                self._tc(end.node, "filter", "add", "dev", end.ifname, "egress", "bpf", "da", "bytecode", DROP_ALL)
+            else:
+                self._tc(end.node, "qdisc", "del", "dev", end.ifname, "clsact")
+
+    def _tc(self, node: str, *argv: str) -> None:
+        namespace.run(self.pid(node), f"{node}: tc", ["tc", *argv])
+
+    def ping(self, source: str, destination: str) -> bool:
+        """Whether one echo comes back within two seconds."""
+        address = host_address(self.topology.nodes[destination])
+        argv = ["ping", "-6", "-n", "-c", "1", "-W", "2", address]
+        return namespace.inside(self.pid(source), lambda: subprocess.run(argv, capture_output=True, check=False).returncode == 0)
