@@ -28,7 +28,7 @@ make_venv() {
 }
 install_python_packages() { echo install_python_packages; }
 install_ryu() { echo install_ryu; }
-build_link_program() { echo build_link_program; }
+compile_everything() { echo compile_everything; }
 """
 
 
@@ -262,7 +262,7 @@ def test_other_commands_reach_testbed_with_their_arguments(clone: Path) -> None:
 
 
 def test_demo_runs_the_flagship(clone: Path) -> None:
-    done = bash(clone, QUIET_STEPS + "is_root() { true; }\nclone_is_ours() { true; }\nmain demo --repeat 1")
+    done = bash(clone, QUIET_STEPS + "is_root() { true; }\nmain demo --repeat 1")
     assert done.stdout.splitlines()[-1] == "testbed run construction-site --repeat 1"
 
 
@@ -281,6 +281,9 @@ def test_all_test_stages_run_even_when_the_first_fails(clone: Path) -> None:
 
 
 def test_what_root_makes_in_anothers_clone_is_given_to_its_owner(clone: Path) -> None:
-    (clone / "results").mkdir()
-    code = 'is_root() { true; }\nstat() { echo 1234:1235; }\nchown() { echo "$*"; }\ngive_back'
-    assert bash(clone, code).stdout == f"-hR -- 1234:1235 {clone}/results\n"
+    code = 'is_root() { true; }\nstat() { echo 1234:1235; }\nfind() { echo "$*"; }\ngive_back'
+    assert bash(clone, code).stdout == f"{clone} -xdev -uid 0 -exec chown -h -- 1234:1235 {{}} +\n"
+
+
+def test_nothing_is_given_away_in_roots_own_clone(clone: Path) -> None:
+    assert bash(clone, 'is_root() { true; }\nstat() { echo 0:0; }\nfind() { echo "$*"; }\ngive_back').stdout == ""
