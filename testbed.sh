@@ -243,7 +243,8 @@ compile_everything() {
         "$VENV/bin/python" -m compileall -q "$ROOT/testbed" "$ROOT/topologies" "$ROOT/hosts"
 }
 readonly BUILD_LINK_PROGRAM='
-pass
+from testbed.fabric.bpf import build_bpf
+build_bpf()
 '
 
 # As root in somebody's clone: what we made belongs to that somebody, so that `rm -r` and a later run without root work.

@@ -45,7 +45,7 @@ def test_a_command_of_another_program_is_not_run_without_a_tag(tmp_path: Path) -
 
 def test_shown_output_that_differs_is_reported() -> None:
     (found,) = parsed("```console\n$ ./testbed.sh list\nquick ... minute\n```\n")
-    assert docs_runner.difference(found, "quick, under a minute\n") == ""
+    assert docs_runner.difference(found, "quick is under a minute\n") == ""
     assert "the page shows" in docs_runner.difference(found, "nothing\n")
 
 
