@@ -31,7 +31,9 @@ def mn(tmp_path, topo, *cli_lines):
     commands.write_text("\n".join([*cli_lines, "exit"]) + "\n")
     kind = topo.partition(",")[0].replace("-", "_")
     options = f"--custom topologies/{kind}.py --topo {topo} --switch ovsbr,datapath=user --controller none --test none"
-    script = f"cd {shlex.quote(str(REPO))}; {mn_program()} {options} --post {shlex.quote(str(commands))}"
+    run = f"cd {shlex.quote(str(REPO))}; {mn_program()} {options} --post {shlex.quote(str(commands))}"
+    # An mn that fails deletes every log in /tmp, whoever wrote it: it gets a /tmp that it cannot write.
+    script = f"unshare --mount bash -euc {shlex.quote(f'mount --bind /tmp /tmp; mount -o remount,bind,ro /tmp; {run}')}"
     return run_with_open_vswitch(script, PYTHONPATH=str(REPO))
 
 
