@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -59,15 +60,15 @@ def write_faults(path: Path, drawn: Drawn) -> None:
     path.write_text(json.dumps(drawn.as_dict(), indent=1) + "\n", encoding="utf-8")
 
 
-def read_faults(path: Path, topology: Topology) -> Drawn:
-    """Reads faults.json back, exactly as it was drawn. Raises ScenarioInvalid with everything that does not fit the topology."""
+def read_faults(path: Path, topology: Topology, duration_s: float = math.inf) -> Drawn:
+    """Reads faults.json back, exactly as it was drawn. Raises ScenarioInvalid with everything that does not fit topology or run."""
     data = _read_json(path)
     problems: list[Problem] = []
     items = data.get("faults")
     if not isinstance(items, list):
         raise ScenarioInvalid(str(path), [Problem(("faults",), "must be a list of faults", "give a faults.json that a run wrote")])
     faults = [fault for index, item in enumerate(items) if (fault := _read_fault(item, index, topology, problems))]
-    problems += _duplicate_ids(faults)
+    problems += _duplicate_ids(faults) + _replay_problems(faults, duration_s)
     seed = data.get("seed", 0)
     if isinstance(seed, bool) or not isinstance(seed, int):
         problems.append(Problem(("seed",), "must be a whole number"))
@@ -136,6 +137,20 @@ def _duplicate_ids(faults: Iterable[Fault]) -> list[Problem]:
         if fault.id in seen:
             problems.append(Problem(("faults", index, "id"), f"{fault.id!r} is there twice"))
         seen.add(fault.id)
+    return problems
+
+
+def _replay_problems(faults: list[Fault], duration_s: float) -> list[Problem]:
+    """What would not work in this run, though each fault by itself is fine."""
+    problems, last_end_s = [], dict[str, float]()
+    for fault in sorted(faults, key=lambda fault: fault.at_s):
+        if fault.end_s > duration_s:
+            problems.append(
+                Problem((fault.id,), f"lasts until {fault.end_s:g} s, the run only {duration_s:g} s", "make run.duration longer")
+            )
+        if fault.at_s < last_end_s.get(fault.target, 0.0):
+            problems.append(Problem((fault.id,), f"overlaps with an earlier fault on {fault.target}"))
+        last_end_s[fault.target] = fault.end_s
     return problems
 
 

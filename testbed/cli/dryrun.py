@@ -1,0 +1,153 @@
+"""What a run would do, without root: nodes, links, rules, the drawn faults, the time it takes. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import asdict
+from typing import Any
+
+import topologies
+from testbed.scenario import Drawn, Fault, Scenario, total_duration_s
+from testbed.units import format_duration, format_rate, format_size
+from topologies import Topology
+
+USID_ARMS = frozenset({"mrc"})
+
+
+def plan_data(scenario: Scenario, topology: Topology, drawn: Drawn) -> dict[str, Any]:
+    """The plan as JSON-able data. Rules are there when an arm forwards by uSID."""
+    static = bool(USID_ARMS.intersection(scenario.arms))
+    return {
+        "dry_run": True,
+        "scenario": scenario.resolved(),
+        "topology": topologies.summary(topology),
+        "nodes": [asdict(node) for node in topology.nodes.values()],
+        "links": [{"name": link.name, "tier": link.tier, "plane": link.plane} for link in topology.links.values()],
+        "rules": rule_counts(topology) if static else {},
+        **{key: value for key, value in drawn.as_dict().items() if key != "seed"},
+        "expected_s": total_duration_s(scenario),
+    }
+
+
+def rule_counts(topology: Topology) -> dict[str, int]:
+    """Rules of each switch."""
+    return {switch: len(topologies.usid.rules(topology, switch)) for switch in topology.switches}
+
+
+def plan_lines(scenario: Scenario, topology: Topology, drawn: Drawn, verbose: bool) -> list[str]:
+    """The plan for people; `verbose` names every node and link, and every rule."""
+    lines = [f"{scenario.name}: {scenario.title}", *_wrapped_header(scenario)]
+    lines += [*_node_lines(topology, verbose), *_link_lines(scenario, topology, verbose)]
+    if USID_ARMS.intersection(scenario.arms):
+        lines += _rule_lines(topology, verbose)
+    return [*lines, *fault_lines(drawn), _time_line(scenario)]
+
+
+def _wrapped_header(scenario: Scenario) -> list[str]:
+    job, hosts = scenario.job, scenario.job_hosts()
+    return [
+        f"arms: {', '.join(scenario.arms)}; repeats: {scenario.repeats}; seed: {scenario.seed}",
+        f"job: {len(hosts)} hosts in an {job.ring} ring, {format_size(job.vector_bytes)} a step, compute {format_duration(job.compute_s)}, "
+        f"checkpoint every {job.checkpoint_every} steps",
+    ]
+
+
+def _node_lines(topology: Topology, verbose: bool) -> list[str]:
+    tiers = Counter(node.tier for node in topology.nodes.values() if node.kind == "switch")
+    counts = ", ".join(f"{count} T{tier}" for tier, count in sorted(tiers.items()))
+    lines = [f"nodes: {len(topology.hosts)} hosts, {len(topology.switches)} switches ({counts})"]
+    return lines + [f"  {', '.join(names)}" for names in (topology.hosts, topology.switches) if verbose]
+
+
+def _link_lines(scenario: Scenario, topology: Topology, verbose: bool) -> list[str]:
+    tiers = Counter(link.tier for link in topology.links.values())
+    counts = ", ".join(f"{count} {tier}" for tier, count in tiers.items())
+    links = scenario.links
+    sizes = f"{format_rate(links.rate_bps)}, MTU {links.mtu_bytes} B, queue {format_size(scenario.queue_bytes)}"
+    lines = [f"links: {len(topology.links)} ({counts}), each {sizes}"]
+    return lines + [f"  {link.name} ({link.tier})" for link in topology.links.values() if verbose]
+
+
+def _rule_lines(topology: Topology, verbose: bool) -> list[str]:
+    counts = rule_counts(topology)
+    by_tier: dict[int, set[int]] = {}
+    for switch, count in counts.items():
+        by_tier.setdefault(topology.nodes[switch].tier, set()).add(count)
+    each = ", ".join(f"{' or '.join(map(str, sorted(found)))} on a T{tier}" for tier, found in sorted(by_tier.items()))
+    lines = [f"rules: {sum(counts.values())} ({each}), static"]
+    if verbose:
+        for switch in topology.switches:
+            flows = topologies.usid.flow_file(topologies.usid.rules(topology, switch)).splitlines()
+            lines += [f"  {switch}:", *(f"    {flow}" for flow in flows)]
+    return lines
+
+
+def fault_lines(drawn: Drawn) -> list[str]:
+    """Every fault with its time, then what the drawing did."""
+    lines = [f"faults: {len(drawn.faults)}" + (" (times from the job's start)" if drawn.faults else "")]
+    lines += [_fault_line(fault) for fault in drawn.faults]
+    notes = {key: count for key, count in drawn.counts.items() if key not in ("asked", "drawn") and count}
+    return lines + ([f"  while drawing: {', '.join(f'{count} {_word(key)}' for key, count in notes.items())}"] if notes else [])
+
+
+def _fault_line(fault: Fault) -> str:
+    return f"  {fault.id:>4}  {fault.at_s:8.3f} s  for {fault.for_s:7.3f} s  {fault.kind:13}  {fault.target} ({fault.tier})"
+
+
+def _word(key: str) -> str:
+    return key.replace("_", " ")
+
+
+def _time_line(scenario: Scenario) -> str:
+    runs = len(scenario.arms) * scenario.repeats
+    each = format_duration(scenario.run.duration_s)
+    return f"time: {runs} run{'s' if runs > 1 else ''} of {each}, about {format_duration(total_duration_s(scenario))} in all"
+
+
+def topology_lines(topology: Topology) -> list[str]:
+    """A topology for people."""
+    facts = topologies.summary(topology)
+    params = ", ".join(f"{name}={value}" for name, value in topology.params.items())
+    switches = ", ".join(f"{count} {tier}" for tier, count in facts["switches"].items())
+    links = ", ".join(f"{count} {tier}" for tier, count in facts["links"].items())
+    return [
+        f"{topology.kind} ({params})",
+        f"hosts: {facts['hosts']} ({_range(topology.hosts)})",
+        f"switches: {len(topology.switches)} ({switches})",
+        f"links: {len(topology.links)} ({links})",
+        f"paths of a pair: {facts['paths_min']} to {facts['paths_max']}",
+        *(f"  {name}: {', '.join(link.other(name).node for link in topology.links_of(name))}" for name in topology.switches),
+    ]
+
+
+def _range(names: tuple[str, ...]) -> str:
+    return names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
+
+
+def path_lines(topology: Topology, source: str, target: str) -> list[str]:
+    """All shortest paths of a pair, with the uSID list that leads along each."""
+    paths = topology.paths(source, target)
+    head = f"{len(paths)} shortest paths from {source} to {target}:"
+    return [
+        head,
+        *(
+            f"  {number:>3}  {' > '.join(path.nodes)}  to {topologies.usid.destination(topology, path)}"
+            for number, path in enumerate(paths)
+        ),
+    ]
+
+
+def path_data(topology: Topology, pair: Iterable[str]) -> list[dict[str, Any]]:
+    """The same, JSON-able."""
+    source, target = pair
+    return [
+        {
+            "nodes": path.nodes,
+            "links": path.links,
+            "plane": path.plane,
+            "port": path.port,
+            "destination": topologies.usid.destination(topology, path),
+        }
+        for path in topology.paths(source, target)
+    ]
