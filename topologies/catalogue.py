@@ -57,13 +57,8 @@ def summary(topology: Topology) -> dict[str, Any]:
 
 def _path_summary(topology: Topology) -> dict[str, int]:
     """From the first host only: both kinds look the same from every host."""
-    first, *others = topology.hosts
-    lengths = [[len(path.nodes) - 1 for path in topology.paths(first, other)] for other in others]
-    return {
-        "paths_min": min(map(len, lengths)),
-        "paths_max": max(map(len, lengths)),
-        "usids_max": max(map(max, lengths)),
-    }
+    counts, hops = zip(*topology.path_shapes(topology.hosts[0]).values(), strict=True)
+    return {"paths_min": min(counts), "paths_max": max(counts), "usids_max": max(hops)}
 
 
 def to_dict(topology: Topology) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -112,7 +113,8 @@ class Topology:
         self.switches = tuple(name for name, node in self.nodes.items() if node.kind == "switch")
         self._links_of = self._sorted_links()
         self._at = {(end.node, end.port): link for link in self.links.values() for end in (link.a, link.b)}
-        self._hops_to: dict[str, dict[str, int]] = {}
+        self._attached = {host: tuple(link.other(host).node for link in self._links_of[host]) for host in self.hosts}
+        self._hops_to: dict[tuple[str, ...], dict[str, int]] = {}
         self._paths: dict[tuple[str, str], tuple[Path, ...]] = {}
 
     def _sorted_links(self) -> dict[str, tuple[Link, ...]]:
@@ -175,41 +177,39 @@ class Topology:
         """Walks from the lower-numbered host, so that both directions of a pair have one order."""
         if self.nodes[src].index > self.nodes[dst].index:
             return tuple(path.reverse() for path in self._find_paths(dst, src))
-        return tuple(self._as_path(src, links) for links in self._walk(src, dst, self._hops(dst)))
+        return tuple(self._as_path(src, links) for links in self._walk(src, dst, self._hops(self._attached[dst])))
 
     def _walk(self, node: str, dst: str, hops: Mapping[str, int]) -> Iterator[tuple[Link, ...]]:
         if node == dst:
             yield ()
             return
-        for link in self._downhill(node, hops):
+        for link in self._nearer(node, dst, hops):
             for rest in self._walk(link.other(node).node, dst, hops):
                 yield (link, *rest)
 
-    def _downhill(self, node: str, hops: Mapping[str, int]) -> Iterator[Link]:
-        """The links of `node` that lead one hop nearer; hosts other than the two ends never forward, so `hops` leaves them out."""
-        here = hops.get(node, 0)
-        return (link for link in self._links_of[node] if hops.get(link.other(node).node) == here - 1)
+    def _nearer(self, node: str, dst: str, hops: Mapping[str, int]) -> list[Link]:
+        """The links of `node` that lead nearest to `dst`; other hosts never forward, so `hops` leaves them out."""
+        around = [(0 if (far := link.other(node).node) == dst else hops.get(far, len(self.nodes)), link) for link in self._links_of[node]]
+        least = min(distance for distance, _ in around)
+        return [link for distance, link in around if distance == least]
 
-    def _hops(self, dst: str) -> dict[str, int]:
-        """Hops from every node to the host `dst` through switches, by breadth-first search; kept, as many pairs ask."""
-        hops = self._hops_to.get(dst)
+    def _hops(self, attached: tuple[str, ...]) -> dict[str, int]:
+        """Hops from every switch to a host on the switches `attached`, by breadth-first search; kept, as many pairs ask."""
+        hops = self._hops_to.get(attached)
         if hops is None:
-            hops, frontier = {dst: 0}, [dst]
+            hops = dict.fromkeys(attached, 1)
+            frontier = list(attached)
             while frontier:
-                frontier = [node for name in frontier for node in self._unseen_neighbours(name, hops)]
-            self._hops_to[dst] = hops
+                frontier = [node for name in frontier for node in self._unseen_switches(name, hops)]
+            self._hops_to[attached] = hops
         return hops
 
-    def _unseen_neighbours(self, name: str, hops: dict[str, int]) -> list[str]:
-        """Numbers the neighbours that were not reached before, and returns the switches among them: only they forward."""
-        seen = []
-        for link in self._links_of[name]:
-            neighbour = link.other(name).node
-            if neighbour not in hops:
-                hops[neighbour] = hops[name] + 1
-                if self.nodes[neighbour].kind == "switch":
-                    seen.append(neighbour)
-        return seen
+    def _unseen_switches(self, name: str, hops: dict[str, int]) -> list[str]:
+        """Numbers the neighbouring switches that were not reached before, and returns them."""
+        around = [link.other(name).node for link in self._links_of[name]]
+        unseen = [node for node in around if node not in hops and self.nodes[node].kind == "switch"]
+        hops.update(dict.fromkeys(unseen, hops[name] + 1))
+        return unseen
 
     def _as_path(self, src: str, links: tuple[Link, ...]) -> Path:
         nodes = [src]
@@ -218,24 +218,49 @@ class Topology:
         ports = links[0].end(src).port, links[-1].end(nodes[-1]).port
         return Path(tuple(nodes), tuple(link.name for link in links), links[0].plane, *ports)
 
+    def path_shapes(self, dst: str) -> dict[str, tuple[int, int]]:
+        """For every other host: how many shortest paths lead from it to `dst`, and their hops. Counted, not listed: fast at any size."""
+        hops, counts = self._hops(self._attached[self.node(dst).name]), {dst: 1}
+        for node in (*hops, *(host for host in self.hosts if host != dst)):
+            counts[node] = sum(counts[link.other(node).node] for link in self._nearer(node, dst, hops))
+        return {host: (counts[host], 1 + min(hops[t0] for t0 in self._attached[host])) for host in self.hosts if host != dst}
+
     def connected(self, down_links: Collection[str] = (), down_switches: Collection[str] = ()) -> bool:
         """Whether every pair of hosts still has a shortest path that no fault touches; UnknownLink or UnknownNode for foreign names."""
-        links = {self.link(name).name for name in down_links}
-        switches = {self.node(name).name for name in down_switches}
-        return all(self._all_reach(dst, links, switches) for dst in self.hosts)
+        down = {self.link(name).name for name in down_links} | {self.node(name).name for name in down_switches}
+        # Hosts on the same switches with the same switches left are alike: one of each kind stands for all.
+        alike = Counter((self._attached[host], self._live_switches(host, down)) for host in self.hosts)
+        for (attached, live), count in alike.items():
+            hops = self._hops(attached)
+            reaching = self._reaching(live, hops, down)
+            sources = (source for source in alike if count > 1 or source != (attached, live))
+            if not all(self._has_way(source, hops, reaching) for source in sources):
+                return False
+        return True
 
-    def _all_reach(self, dst: str, down_links: set[str], down_switches: set[str]) -> bool:
-        """Follows the live links of the shortest paths backwards from `dst`."""
-        hops, reached, frontier = self._hops(dst), {dst}, [dst]
+    def _live_switches(self, host: str, down: set[str]) -> tuple[str, ...]:
+        """The switches that a host's live NIC ports lead to."""
+        ends = ((link.name, link.other(host).node) for link in self._links_of[host])
+        return tuple(switch for link, switch in ends if not (link in down or switch in down))
+
+    def _reaching(self, live: tuple[str, ...], hops: Mapping[str, int], down: set[str]) -> set[str]:
+        """The switches from which live links of shortest paths lead to one of `live`."""
+        reached, frontier = set(live), list(live)
         while frontier:
             node = frontier.pop()
             for link in self._links_of[node]:
                 other = link.other(node).node
-                if hops.get(other) == hops[node] + 1 and not (other in reached or link.name in down_links or other in down_switches):
+                if hops.get(other) == hops[node] + 1 and not (other in reached or other in down or link.name in down):
                     reached.add(other)
-                    if self.nodes[other].kind == "switch":
-                        frontier.append(other)
-        return reached.issuperset(self.hosts)
+                    frontier.append(other)
+        return reached
+
+    @staticmethod
+    def _has_way(source: tuple[tuple[str, ...], tuple[str, ...]], hops: Mapping[str, int], reaching: set[str]) -> bool:
+        """Whether a host with those (attached, live) switches gets through: by one as near as the nearest it was attached to."""
+        attached, live = source
+        least = min(hops[switch] for switch in attached)
+        return any(switch in reaching and hops[switch] == least for switch in live)
 
 
 def did_you_mean(word: str, known: Collection[str]) -> str:

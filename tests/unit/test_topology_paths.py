@@ -56,6 +56,12 @@ def test_a_path_knows_its_nic_ports_and_plane(topology):
         assert (path.port, path.far_port, path.plane) == (first.a.port, last.a.port, first.plane)
 
 
+def test_counting_paths_agrees_with_listing_them(topology):
+    for dst in topology.hosts:
+        listed = {src: topology.paths(src, dst) for src in topology.hosts if src != dst}
+        assert topology.path_shapes(dst) == {src: (len(paths), len(paths[0].links)) for src, paths in listed.items()}
+
+
 @pytest.mark.parametrize(("peer", "paths", "hops"), [("h2", 1, 2), ("h3", 2, 4), ("h5", 4, 6), ("h16", 4, 6)])
 def test_fat_tree_path_counts(fat_tree, peer, paths, hops):
     found = fat_tree.paths("h1", peer)
@@ -85,11 +91,22 @@ def test_a_whole_fabric_is_connected(topology):
 
 
 def test_connected_agrees_with_the_paths_for_every_pair_of_broken_elements(fat_tree):
-    elements = [link for link in fat_tree.links if not link.startswith("h")] + list(fat_tree.switches)
+    elements = [*fat_tree.links, *fat_tree.switches]
     ways = [[{*path.links, *path.nodes} for path in fat_tree.paths(*pair)] for pair in combinations(fat_tree.hosts, 2)]
     for down in combinations(elements, 2):
         expected = all(any(way.isdisjoint(down) for way in pair) for pair in ways)
         assert fat_tree.connected([x for x in down if "-" in x], [x for x in down if "-" not in x]) == expected, down
+
+
+def test_two_planes_are_connected_only_where_both_hosts_still_have_the_same_one():
+    topology = topologies.build("multi-plane", planes=2, t0s=2, t1s=1, hosts_per_t0=2)
+    assert topology.connected({"h1-t0_1_1", "h2-t0_1_1"})
+    assert not topology.connected({"h1-t0_1_1", "h2-t0_2_1"})
+
+
+def test_hosts_on_a_dead_switch_are_cut_off_from_each_other():
+    topology = topologies.build("multi-plane", planes=1, t0s=1, t1s=1, hosts_per_t0=2)
+    assert not topology.connected(down_switches={"t0_1_1"})
 
 
 def test_a_cut_nic_disconnects_a_single_port_host(fat_tree):
