@@ -1,0 +1,235 @@
+"""The whole fabric behind one object: what `testbed run` and `testbed shell` call, the same for both kinds of switch."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy.typing as npt
+
+from testbed import sandbox
+from testbed.command import in_net, run, run_any
+from testbed.errors import HostError, UsageError
+from testbed.fabric import hosts, links
+from testbed.fabric.admin import LinkAdmin, Times
+from testbed.fabric.bpf import LinkProgram, build_bpf, row_of
+from testbed.fabric.namespaces import switch_offloads_off, write_sysctls
+from testbed.fabric.net import FabricNet
+from testbed.fabric.netlink import Netlink
+from testbed.fabric.settings import LinkSettings
+from testbed.fabric.switching import OvsSwitching, RoutedSwitching, Switching
+from topologies import Topology
+
+_WORKERS = 6
+T = TypeVar("T")
+
+
+class Fabric:
+    """Nodes, links and switches of one arm. Works only inside a sandbox (`testbed.sandbox`), one fabric at a time.
+
+    `switching` is `ovs` (static uSID tables) or `frr` (BGP). `options`: `datapath` (`auto`, `system`, `netdev`) for ovs; `bgp`
+    (BgpOptions) and `converge_timeout_s` for frr. `net` is the Mininet object for Mininet's prompt.
+    """
+
+    def __init__(
+        self, topology: Topology, settings: LinkSettings, switching: str, run_dir: Path, options: Mapping[str, Any] | None = None
+    ) -> None:
+        self.topology, self.settings, self.run_dir = topology, settings, run_dir
+        self._switching = _switching(switching, topology, run_dir, dict(options or {}))
+        self.net = FabricNet(topology)
+        self.timings_s: dict[str, float] = {}
+        self._program = LinkProgram()
+        self._kernels: dict[str, Netlink] = {}
+        self._admin = LinkAdmin(topology, self._kernels, self._program)
+        self._cut_in_prompt: set[str] = set()
+        self._tunnel_mode: str | None = None
+
+    def deploy(self) -> None:
+        """Brings everything up; HostError (or CommandFailed) names what did not come as asked, and nothing is left half done."""
+        if not sandbox.inside():
+            raise HostError("a fabric lives in a sandbox only: start it through `testbed run` or `testbed shell`")
+        self.run_dir.mkdir(parents=True, exist_ok=True)
+        try:
+            for step in (self._start_nodes, self._load_program, self._make_links, self._set_up_ports, self._set_up_hosts, self._boot):
+                self._timed(step.__name__.strip("_"), step)
+        except BaseException:
+            self.remove()
+            raise
+
+    def verify(self) -> None:
+        """Reads all ports and tables back from kernel and switches; HostError names the link or switch that is not as asked."""
+        self._timed("verify_ports", self._verify_ports)
+        self._timed("verify_switches", self._switching.verify)
+
+    def remove(self) -> None:
+        """Takes everything down; works at any stage, also after a failure."""
+        self._switching.close()
+        for kernel in self._kernels.values():
+            kernel.close()
+        self._kernels.clear()
+        self.net.stop_nodes()
+        self._program.unload()
+
+    def pid(self, node: str) -> int:
+        """A process that holds the node's namespaces."""
+        return int(self.net[node].pid)
+
+    def popen(self, node: str, argv: Sequence[str], **options: Any) -> subprocess.Popen[Any]:
+        """Starts a program in the node's network namespace, in a session of its own, so that Ctrl-C reaches the testbed only."""
+        options.setdefault("start_new_session", True)
+        return subprocess.Popen(in_net(self.pid(node), argv), **options)
+
+    def set_carrier(self, link: str, up: bool) -> Times:
+        """Cuts (end b goes down) or mends a fibre; returns when both ends say so. Overlapping cuts count, as each will be mended.
+
+        (issued, effective) in CLOCK_MONOTONIC seconds.
+        """
+        found = self.topology.link(link)
+        times = self._admin.mend(found) if up else self._admin.cut(found)
+        if up and not self._admin.is_cut(found):
+            self._switching.link_restored(found)
+        return times
+
+    def set_silent(self, link: str, on: bool) -> Times:
+        """The link loses everything in both directions while its carrier stays; effective with the write into the program's map.
+
+        The first packet that it hit is in `first_drop_ns` of `link_counters()`.
+        """
+        return self._admin.silence(self.topology.link(link), on)
+
+    def stop_switch(self, node: str, orderly: bool) -> Times:
+        """Takes a switch out: its daemons end (asked to, or by SIGKILL) and its interfaces go down. Effective when both ends say so."""
+        self._require_switch(node)
+        issued = time.monotonic()
+        return issued, self._switching.stop(node, orderly, self._admin)[1]
+
+    def boot_switch(self, node: str) -> Times:
+        """Boots it from its boot file, verified; its interfaces come up but those that another fault keeps down."""
+        self._require_switch(node)
+        issued = time.monotonic()
+        self._switching.boot(node, self._admin)
+        self._verify_ports_of(node)
+        return issued, time.monotonic()
+
+    def link_counters(self) -> npt.NDArray[Any]:
+        """The live map of the link program: row 2 * link.index is what end a sends, the next one what end b sends."""
+        return self._program.rows
+
+    def qdisc_drops(self) -> dict[tuple[str, str], int]:
+        """Packets that full queues dropped since deployment, by (link, sending node); drops by faults are not among them."""
+        by_node = {node: links.queue_drops(kernel) for node, kernel in self._kernels.items()}
+        ends = [(link, end, at_a) for link in self.topology.links.values() for end, at_a in ((link.a, True), (link.b, False))]
+        return {(link.name, end.node): by_node[end.node].get(links.ifindex(link, at_a), 0) for link, end, at_a in ends}
+
+    def tables_unchanged(self) -> bool | None:
+        """Whether every switch has exactly the tables of its boot file; None where routing changes them by design."""
+        differences = self.table_differences()
+        return None if differences is None else not differences
+
+    def table_differences(self) -> dict[str, list[str]] | None:
+        """What differs, by switch; None where routing changes tables by design."""
+        return self._switching.differences()
+
+    def manifest(self) -> dict[str, Any]:
+        """What the fabric is made of, JSON-able."""
+        return {
+            "rate_bps": self.settings.rate_bps,
+            "mtu_bytes": self.settings.mtu_bytes,
+            "queue_bytes": self.settings.queue_bytes,
+            "control_queue_bytes": links.CONTROL_QUEUE_BYTES,
+            "burst_bytes": self.settings.burst_bytes,
+            "timings_s": {name: round(value, 3) for name, value in self.timings_s.items()},
+            "host_sysctls": dict(hosts.SYSCTLS),
+            "kernel_tunnels": self._tunnel_mode or "none",
+            **self._switching.manifest(),
+        }
+
+    def _timed(self, name: str, step: Callable[[], None]) -> None:
+        began = time.monotonic()
+        step()
+        self.timings_s[name] = time.monotonic() - began
+
+    def _start_nodes(self) -> None:
+        self.net.start_nodes()
+        for node in self.topology.nodes:
+            self._kernels[node] = Netlink(self.pid(node))
+        for host in self.topology.hosts:
+            write_sysctls(self.pid(host), hosts.SYSCTLS)
+        for switch in self.topology.switches:
+            write_sysctls(self.pid(switch), self._switching.sysctls)
+
+    def _load_program(self) -> None:
+        self._program.load(build_bpf())
+
+    def _make_links(self) -> None:
+        batch = links.veth_batch(self.topology.links.values(), self.pid, self.settings)
+        run(["ip", "-batch", "-"], "making the links", input_text=batch)
+        self.net.register_links()
+        self.net.set_link = self._set_link_in_prompt
+
+    def _set_up_ports(self) -> None:
+        self._in_parallel(self._set_up_ports_of, self.topology.nodes)
+
+    def _set_up_ports_of(self, node: str) -> None:
+        ports = links.ports_of(node, self.topology.links_of(node))
+        shaping = "".join(links.shaping_batch(end.ifname, row_of(link, at_a), self.settings) for link, end, at_a in ports)
+        switch_offloads_off(self.pid(node), [end.ifname for _link, end, _at_a in ports])
+        run(in_net(self.pid(node), ["tc", "-batch", "-"]), f"{node}: shaping its ports", input_text=shaping)
+        for link, _end, at_a in ports:
+            self._kernels[node].set_up(links.ifindex(link, at_a), True)
+
+    def _set_up_hosts(self) -> None:
+        self._tunnel_mode = _tunnel_mode(self.pid(self.topology.hosts[0])) if self._switching.static else None
+        self._in_parallel(self._set_up_host, self.topology.hosts)
+
+    def _set_up_host(self, host: str) -> None:
+        static = self._switching.static
+        batch = hosts.host_batch(self.topology, host, self._tunnel_mode) if static else hosts.routed_host_batch(self.topology, host)
+        run(in_net(self.pid(host), ["ip", "-6", "-batch", "-"]), f"{host}: addresses and routes", input_text=batch)
+
+    def _boot(self) -> None:
+        self._switching.start(self.pid, self._in_parallel)
+
+    def _verify_ports(self) -> None:
+        for node in self.topology.nodes:
+            self._verify_ports_of(node)
+
+    def _verify_ports_of(self, node: str) -> None:
+        for link, _end, at_a in links.ports_of(node, self.topology.links_of(node)):
+            links.verify_port(self._kernels[node], link, at_a, self.settings, self._program.program_id)
+
+    def _in_parallel(self, action: Callable[[str], None], nodes: Iterable[str]) -> None:
+        with ThreadPoolExecutor(_WORKERS) as pool:
+            list(pool.map(action, nodes))
+
+    def _require_switch(self, node: str) -> None:
+        if self.topology.node(node).kind != "switch":
+            raise UsageError(f"{node} is a host: only switches can be stopped and booted")
+
+    def _set_link_in_prompt(self, link: str, up: bool) -> None:
+        """A user who says `down` twice means one cut: the prompt's cut is one reason, whatever is typed."""
+        if up == (link in self._cut_in_prompt):
+            (self._cut_in_prompt.discard if up else self._cut_in_prompt.add)(link)
+            self.set_carrier(link, up)
+
+
+def _switching(kind: str, topology: Topology, run_dir: Path, options: dict[str, Any]) -> Switching:
+    if kind == "ovs":
+        return OvsSwitching(topology, run_dir, options)
+    if kind == "frr":
+        return RoutedSwitching(topology, run_dir, options)
+    raise UsageError(f"switching {kind!r}: choose `ovs` or `frr`")
+
+
+def _tunnel_mode(pid: int) -> str | None:
+    """The leanest SRv6 encapsulation that kernel and iproute2 have (`encap.red` since Linux 6.0), None without SRv6."""
+    for mode in ("encap.red", "encap"):
+        route = ["ip", "-6", "route", "add", "fd00:0:2::1/128", "encap", "seg6", "mode", mode, "segs", "fcbb:bb00::", "dev", "lo"]
+        if run_any(in_net(pid, ["sh", "-c", f"ip link set lo up; {' '.join(route)}"]), "trying SRv6 encapsulation").returncode == 0:
+            run(in_net(pid, ["ip", "-6", "route", "del", "fd00:0:2::1/128"]), "removing the trial route")
+            return mode
+    return None

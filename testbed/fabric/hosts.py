@@ -1,0 +1,93 @@
+"""What a host's namespace is given: addresses, static neighbours, and routes. Pure texts for `ip -batch`, and kernel settings.
+
+There is no neighbour discovery on the data path: everything goes to one fixed next hop, the T0 of the port, whose MAC is permanent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from ipaddress import IPv6Address
+
+from topologies import Link, Node, Topology
+from topologies.addresses import USID_BLOCK, host_address, mac, usid_address
+from topologies.usid import destination
+
+GATEWAY = "fe80::1"
+"""The T0's address on its host ports, on every one of them; the host's neighbour entry for it is permanent."""
+HOST_BLOCK = "fd00::/48"
+TUNNEL_BLOCK = "fd00:0:1::/48"
+"""Outer sources of what the kernel itself encapsulates (ping in the shell); agents send from the uSID address instead."""
+_TUNNEL_TABLE = 100
+_FIRST_METRIC = 1024
+
+SYSCTLS: Mapping[str, str] = {
+    f"net/ipv6/conf/{scope}/{key}": value
+    for scope in ("all", "default")
+    for key, value in {"accept_ra": "0", "autoconf": "0", "router_solicitations": "0", "accept_dad": "0", "dad_transmits": "0"}.items()
+}
+SWITCH_SYSCTLS: Mapping[str, str] = {f"net/ipv6/conf/{scope}/disable_ipv6": "1" for scope in ("all", "default")}
+"""An Open vSwitch's ports are wires to it: the kernel must not speak IPv6 on them."""
+
+
+def tunnel_address(node: Node) -> str:
+    """The outer source address of a host's kernel-made tunnels."""
+    return str(IPv6Address(int(IPv6Address("fd00:0:1::")) | node.usid << 48 | 1))
+
+
+def host_batch(topology: Topology, host: str, tunnel_mode: str | None) -> str:
+    """Everything for a host of the uSID fabric. `tunnel_mode` is the kernel's SRv6 encapsulation (`encap.red`, `encap`), None without."""
+    node, links = topology.nodes[host], topology.links_of(host)
+    lines = [*_addresses(node), *_gateways(links)]
+    lines += [_route(str(USID_BLOCK), link, index, usid_address(node)) for index, link in enumerate(links)]
+    if tunnel_mode is not None:
+        lines += [*_tunnel_end(node, links[0]), *_tunnel_starts(topology, host, tunnel_mode)]
+    return "\n".join(lines) + "\n"
+
+
+def routed_host_batch(topology: Topology, host: str) -> str:
+    """Everything for a host of a routed (BGP) fabric: all other hosts through all its ports, the kernel hashes flows over them."""
+    node, links = topology.nodes[host], topology.links_of(host)
+    hops = " ".join(f"nexthop via {GATEWAY} dev {link.a.ifname}" for link in links)
+    on_ports = [f"addr add {host_address(node)}/128 dev {link.a.ifname} nodad" for link in links]
+    return "\n".join([*_addresses(node), *_gateways(links), *on_ports, f"route add {HOST_BLOCK} {hops}"]) + "\n"
+
+
+def _addresses(node: Node) -> Iterator[str]:
+    yield "link set lo up"
+    yield f"addr add {host_address(node)}/128 dev lo nodad"
+    yield f"addr add {usid_address(node)}/128 dev lo nodad"
+
+
+def _gateways(links: tuple[Link, ...]) -> Iterator[str]:
+    for link in links:
+        yield f"link set {link.a.ifname} up"
+        yield f"neigh add {GATEWAY} lladdr {mac(link.b)} dev {link.a.ifname} nud permanent"
+
+
+def _route(prefix: str, link: Link, index: int, source: str) -> str:
+    """One route a port with a metric of its own, so that a socket bound to any port finds that port's."""
+    return f"route add {prefix} via {GATEWAY} dev {link.a.ifname} metric {_FIRST_METRIC + index} src {source}"
+
+
+def _tunnel_end(node: Node, link: Link) -> Iterator[str]:
+    """Unpacks what other kernels packed. It goes by the outer source, so that raw sockets still get what the agents sent.
+
+    The rule must come before the one for local addresses, which is therefore moved from preference 0 to 1.
+    """
+    yield "rule add pref 1 lookup local"
+    yield "rule del pref 0 lookup local"
+    yield f"rule add pref 0 from {TUNNEL_BLOCK} lookup {_TUNNEL_TABLE}"
+    unpack = "encap seg6local action End.DT6 table 255"
+    yield f"route add {usid_address(node)}/128 {unpack} dev {link.a.ifname} table {_TUNNEL_TABLE}"
+    yield f"sr tunsrc set {tunnel_address(node)}"
+
+
+def _tunnel_starts(topology: Topology, host: str, mode: str) -> Iterator[str]:
+    """A route to each other host over the first path of the pair."""
+    source = host_address(topology.nodes[host])
+    for peer in topology.hosts:
+        if peer != host:
+            path = topology.paths(host, peer)[0]
+            steer = f"encap seg6 mode {mode} segs {destination(topology, path)}"
+            port = next(link.a.ifname for link in topology.links_of(host) if link.a.port == path.port)
+            yield f"route add {host_address(topology.nodes[peer])}/128 {steer} dev {port} src {source}"

@@ -1,0 +1,185 @@
+"""The two kinds of switch behind one interface: Open vSwitch with static tables, and FRR with kernel forwarding."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from testbed.command import run
+from testbed.fabric.admin import LinkAdmin, Times
+from testbed.fabric.hosts import SWITCH_SYSCTLS
+from testbed.fabric.ovs import OvsSwitch, detect_datapath, make_template
+from topologies import Link, Topology
+
+if TYPE_CHECKING:
+    from testbed.routing.frr import Routers
+
+CONVERGE_TIMEOUT_S = 60.0
+InParallel = Callable[[Callable[[str], None], Iterable[str]], None]
+
+
+class Switching(Protocol):
+    """What a fabric wants of its switches."""
+
+    static: bool
+    sysctls: Mapping[str, str]
+
+    def start(self, pid_of: Callable[[str], int], in_parallel: InParallel) -> None:
+        """Starts all switches; their interfaces are up."""
+
+    def verify(self) -> None:
+        """HostError unless all is as asked."""
+
+    def stop(self, node: str, orderly: bool, admin: LinkAdmin) -> Times:
+        """Takes a switch out, with its interfaces."""
+        ...
+
+    def boot(self, node: str, admin: LinkAdmin) -> Times:
+        """Boots a stopped switch."""
+        ...
+
+    def link_restored(self, link: Link) -> None:
+        """After a link came back: what the kernel forgot when an end was set down."""
+
+    def differences(self) -> dict[str, list[str]] | None:
+        """Changed tables by switch; None where they change by design."""
+        ...
+
+    def manifest(self) -> dict[str, Any]:
+        """Datapath, versions, options."""
+        ...
+
+    def close(self) -> None:
+        """Ends all daemons; never raises for what is gone already."""
+
+
+class OvsSwitching:
+    """One Open vSwitch instance a switch."""
+
+    static = True
+    sysctls = SWITCH_SYSCTLS
+
+    def __init__(self, topology: Topology, run_dir: Path, options: Mapping[str, Any]) -> None:
+        self._topology, self._run_dir = topology, run_dir
+        self._asked, self._datapath = str(options.get("datapath", "auto")), ""
+        self._switches: dict[str, OvsSwitch] = {}
+
+    def start(self, pid_of: Callable[[str], int], in_parallel: InParallel) -> None:
+        """Boots all instances."""
+        template = make_template(self._run_dir)
+        first = self._topology.switches[0]
+        self._datapath = detect_datapath(self._asked, pid_of(first))
+        for name in self._topology.switches:
+            self._switches[name] = OvsSwitch(self._topology, name, pid_of(name), self._run_dir / name, template, self._datapath)
+        in_parallel(lambda name: self._switches[name].boot(), self._topology.switches)
+
+    def verify(self) -> None:
+        """Compares every switch's tables and ports with its boot file."""
+        for switch in self._switches.values():
+            switch.verify()
+
+    def stop(self, node: str, orderly: bool, admin: LinkAdmin) -> Times:
+        """Without power there is no carrier: the interfaces go down first, as they would while the daemons still do their last things."""
+        if orderly:
+            self._switches[node].stop(orderly=True)
+            return admin.power_off(node)
+        times = admin.power_off(node)
+        self._switches[node].stop(orderly=False)
+        return times
+
+    def boot(self, node: str, admin: LinkAdmin) -> Times:
+        """Forwarding is verified before the neighbours see a carrier."""
+        self._switches[node].boot()
+        return admin.power_on(node)
+
+    def link_restored(self, link: Link) -> None:
+        """Nothing: Open vSwitch's ports are still there."""
+
+    def differences(self) -> dict[str, list[str]] | None:
+        """Tables against boot files."""
+        found = {name: switch.differences() for name, switch in self._switches.items()}
+        return {name: lines for name, lines in found.items() if lines}
+
+    def manifest(self) -> dict[str, Any]:
+        """Datapath and version."""
+        version = run(["ovs-vswitchd", "--version"], "asking Open vSwitch for its version").splitlines()[0].split()[-1]
+        datapath = {"datapath": self._datapath, "datapath_asked": self._asked}
+        return {"switching": "ovs", **datapath, "ovs_version": version, "fail_mode": "secure"}
+
+    def close(self) -> None:
+        """SIGKILL to all: nothing of theirs is kept."""
+        for switch in self._switches.values():
+            switch.stop(orderly=False)
+        self._switches.clear()
+
+
+class RoutedSwitching:
+    """FRR in every switch's namespace, the kernel forwards."""
+
+    static = False
+    sysctls: Mapping[str, str] = {}
+
+    def __init__(self, topology: Topology, run_dir: Path, options: Mapping[str, Any]) -> None:
+        from testbed.routing.options import BgpOptions
+
+        self._topology, self._run_dir = topology, run_dir
+        self._options: BgpOptions = options.get("bgp") or BgpOptions()
+        self._timeout_s = float(options.get("converge_timeout_s", CONVERGE_TIMEOUT_S))
+        self._routers: Routers | None = None
+
+    @property
+    def routers(self) -> Routers:
+        """The routers; only after `start`."""
+        if self._routers is None:
+            from testbed.errors import HostError
+
+            raise HostError("the routers were not started: deploy the fabric first")
+        return self._routers
+
+    def start(self, pid_of: Callable[[str], int], in_parallel: InParallel) -> None:
+        """Starts all routers and waits until every host prefix is in every FIB with all its next hops."""
+        from testbed.routing.frr import Routers
+
+        del in_parallel
+        self._routers = Routers(self._topology, pid_of, self._run_dir, self._options)
+        self._routers.start()
+        self._routers.wait_converged(self._timeout_s)
+
+    def verify(self) -> None:
+        """Daemons, configuration, sessions, kernel settings, FIBs."""
+        self.routers.verify()
+
+    def stop(self, node: str, orderly: bool, admin: LinkAdmin) -> Times:
+        """Orderly: bgpd says goodbye before the links go. Killed: links first, else the kernel's closing of TCP sessions would be seen."""
+        if orderly:
+            self.routers.stop(node, orderly=True)
+            return admin.power_off(node)
+        times = admin.power_off(node)
+        self.routers.stop(node, orderly=False)
+        return times
+
+    def boot(self, node: str, admin: LinkAdmin) -> Times:
+        """The daemons want their interfaces up."""
+        times = admin.power_on(node)
+        self.routers.boot(node)
+        return times
+
+    def link_restored(self, link: Link) -> None:
+        """The kernel forgot the T0's addresses and neighbour on a host port."""
+        if link.tier == "NIC-T0":
+            self.routers.restore_host_port(link.b.node, link.b.ifname)
+
+    def differences(self) -> dict[str, list[str]] | None:
+        """None: routing changes tables by design."""
+        return None
+
+    def manifest(self) -> dict[str, Any]:
+        """FRR's version, options, configuration."""
+        return {"switching": "frr", "datapath": "kernel", "routing": self.routers.manifest()}
+
+    def close(self) -> None:
+        """Ends the daemons."""
+        if self._routers is not None:
+            self._routers.close()
+            self._routers = None

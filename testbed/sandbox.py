@@ -1,0 +1,209 @@
+"""Re-execution in private net, mount and pid namespaces, so that a run leaves nothing behind whatever kills it.
+
+    caller -> outer (`enter`, waits) -> unshare(1) -> inner: pid 1 of the sandbox (`prepare`, then the command)
+
+Each arrow is also a death line: the kernel kills the right side when the left side dies, and when pid 1 dies the kernel kills
+every process of its pid namespace; interfaces, mounts and BPF pins go with the last process of their namespaces.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import secrets
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from testbed.command import run
+from testbed.errors import HostError
+
+RUN_VARIABLE = "TESTBED_RUN"
+"""Environment variable that every process of a run carries: the run's mark."""
+_LIFELINE_VARIABLE = "TESTBED_LIFELINE"
+_NAMESPACES = ("--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--propagation", "private")
+_PR_SET_PDEATHSIG = 1
+_SENT_BY_TERMINAL = 128  # SI_KERNEL in siginfo: Ctrl-C, which the terminal sends to the whole foreground group by itself
+_PRIVATE_TREES = ("/run", "/var/tmp", "/var/log/openvswitch", "/var/log/frr")
+
+
+def inside() -> bool:
+    """Whether this process is the first process of a sandbox."""
+    return RUN_VARIABLE in os.environ and os.getpid() == 1
+
+
+def run_id() -> str:
+    """The mark of this run; HostError outside a sandbox."""
+    try:
+        return os.environ[RUN_VARIABLE]
+    except KeyError:
+        raise HostError("this must run inside a sandbox: start it through `testbed run` or `testbed shell`") from None
+
+
+def enter(argv: Sequence[str]) -> int:
+    """Runs `testbed <argv>` again inside a new sandbox and returns its exit code. HostError without root."""
+    return run_inside([sys.executable, "-m", "testbed", *argv])
+
+
+def run_inside(command: Sequence[str]) -> int:
+    """Runs any command as pid 1 of a new sandbox, passes SIGINT and SIGTERM on to it, and returns its exit code.
+
+    A command that was killed by signal n gives 128 + n, as a shell would say. The command should call `prepare` first.
+    """
+    require_root()
+    watched = {signal.SIGINT, signal.SIGTERM, signal.SIGCHLD}
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, watched)
+    try:
+        read_end, write_end = os.pipe()
+        child = _spawn(command, read_end, before)
+        os.close(read_end)
+        return _wait_and_forward(child, watched)
+    finally:
+        os.close(write_end)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def require_root() -> None:
+    """HostError unless this process is root."""
+    if os.geteuid() != 0:
+        raise HostError("network namespaces and BPF programs need root: run it as `sudo ./testbed.sh ...` or `sudo testbed ...`")
+
+
+def prepare(keep: Sequence[Path] = ()) -> None:
+    """Makes the new namespaces fit for a fabric; the first thing to call inside.
+
+    Private /run (with what Open vSwitch and FRR need), /var/tmp and daemon log folders, fresh /sys with bpffs, loopback up, TMPDIR inside
+    /run. A folder that holds the working directory or one of `keep` (the results) stays as it is.
+    """
+    if not inside():
+        raise HostError(f"prepare: this is process {os.getpid()}, not the first process of a sandbox")
+    _heed_lifeline()
+    signal.signal(signal.SIGTERM, _interrupt)
+    _mount("sysfs", "/sys")
+    _mount("bpf", "/sys/fs/bpf")
+    for tree in _private_trees(keep):
+        _mount("tmpfs", tree, "mode=0755")
+    _populate_run()
+    run(["ip", "link", "set", "lo", "up"], "setting the sandbox's loopback up")
+
+
+def runtime_dir() -> Path:
+    """The run's own folder below the private /run: sockets, databases, logs; gone with the sandbox."""
+    path = Path("/run/testbed") / run_id()
+    path.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+def die_with_parent(parent: int) -> Callable[[], None]:
+    """A preexec function: the kernel sends SIGKILL to the child when its parent (process `parent`) dies."""
+    libc = ctypes.CDLL(None, use_errno=True)
+
+    def arrange() -> None:
+        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != parent:  # the parent died before the call above
+            os._exit(128 + signal.SIGKILL)
+
+    return arrange
+
+
+def _spawn(command: Sequence[str], lifeline: int, mask: set[signal.Signals] | set[int]) -> subprocess.Popen[bytes]:
+    die = die_with_parent(os.getpid())
+
+    def arrange() -> None:
+        die()
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+    return subprocess.Popen(
+        ["unshare", *_NAMESPACES, "--", *command],
+        preexec_fn=arrange,
+        pass_fds=(lifeline,),
+        env=_environment(lifeline),  # noqa: PLW1509
+    )
+
+
+def _environment(lifeline: int) -> dict[str, str]:
+    here = str(Path(__file__).resolve().parent.parent)
+    search = [here, *filter(None, [os.environ.get("PYTHONPATH")])]
+    mark = f"{os.getpid()}-{secrets.token_hex(4)}"
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(search), RUN_VARIABLE: mark, _LIFELINE_VARIABLE: str(lifeline)}
+
+
+def _wait_and_forward(child: subprocess.Popen[bytes], watched: set[signal.Signals]) -> int:
+    while child.poll() is None:
+        info = signal.sigwaitinfo(watched)
+        if info.si_signo != signal.SIGCHLD and info.si_code != _SENT_BY_TERMINAL:
+            _forward(child.pid, info.si_signo)
+    status = child.returncode
+    return 128 - status if status < 0 else status
+
+
+def _forward(unshare_pid: int, signo: int) -> None:
+    """unshare ignores these signals while it waits: they go to its child, the sandbox's first process."""
+    for pid in _children(unshare_pid):
+        os.kill(pid, signo)
+
+
+def _children(parent: int) -> list[int]:
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and _parent_of(entry) == parent:
+            found.append(int(entry.name))
+    return found
+
+
+def _parent_of(process: Path) -> int | None:
+    try:
+        return int((process / "stat").read_text().rpartition(")")[2].split()[1])
+    except OSError:  # it ended meanwhile
+        return None
+
+
+def _heed_lifeline() -> None:
+    """Ends at once when the outer process is dead already: it may have died before unshare tied our life to its own."""
+    descriptor = int(os.environ.pop(_LIFELINE_VARIABLE))
+    os.set_inheritable(descriptor, False)
+    poll = select.poll()
+    poll.register(descriptor, 0)
+    if poll.poll(0):
+        os._exit(128 + signal.SIGKILL)
+
+
+def _interrupt(_signo: int, _frame: object) -> None:
+    """SIGTERM becomes what Ctrl-C is; without a handler the kernel would ignore it for the first process of a pid namespace."""
+    raise KeyboardInterrupt
+
+
+def _private_trees(keep: Sequence[Path]) -> list[str]:
+    kept = [path.resolve() for path in (Path.cwd(), *keep)]
+    trees = [Path(tree) for tree in _PRIVATE_TREES]
+    if not Path("/var/run").is_symlink():
+        trees.append(Path("/var/run"))
+    return [str(tree) for tree in trees if tree.is_dir() and not any(path.is_relative_to(tree) for path in kept)]
+
+
+def _populate_run() -> None:
+    os.environ["TMPDIR"] = "/run/tmp"
+    tempfile.tempdir = None  # read TMPDIR again
+    for folder in ("/run/tmp", "/run/lock", "/run/openvswitch", "/run/frr", "/run/netns", "/run/testbed"):
+        Path(folder).mkdir(mode=0o755, exist_ok=True)
+    if Path("/var/tmp/frr").parent.is_mount():
+        Path("/var/tmp/frr").mkdir(exist_ok=True)
+    run(["chown", "-R", *_frr_owner(), "/run/frr"], "giving /run/frr to FRR")
+
+
+def _frr_owner() -> list[str]:
+    try:
+        import pwd
+
+        entry = pwd.getpwnam("frr")
+    except KeyError:  # FRR is not installed: only the arms that need it will say so
+        return ["root"]
+    return [f"{entry.pw_uid}:{entry.pw_gid}"]
+
+
+def _mount(kind: str, target: str, options: str = "rw") -> None:
+    run(["mount", "-t", kind, "-o", options, "testbed", target], f"mounting a private {kind} over {target}")
