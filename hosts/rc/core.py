@@ -62,22 +62,25 @@ class RcCore:
                 self._connect_sender(peer, peers[peer])
             for peer in self._receive_from:
                 self._connect_receiver(peer, peers[peer]["send"][self._name])
-        except (KeyError, TypeError) as error:
-            raise UsageError(f"{self._name}: the attributes of a peer lack {error}: send `connect` with what each `ready` said") from error
+        except (KeyError, TypeError, ValueError) as error:
+            raise UsageError(
+                f"{self._name}: unusable attributes of a peer ({error!r}): send `connect` with what each `ready` said"
+            ) from error
 
     def _connect_sender(self, peer: str, remote: Mapping[str, Any]) -> None:
         own, other, destination = self._send_own[peer], remote["receive"][self._name], self._send_to[peer].address
         attributes = SendAttributes(
-            peer, self._address, destination, own["source_port"], other["qpn"], remote["rkey"], remote["base_address"], own["first_psn"]
-        )
+            peer, self._address, destination, own["source_port"],
+            int(other["qpn"]), int(remote["rkey"]), int(remote["base_address"]), own["first_psn"],
+        )  # fmt: skip
         qp = self._senders[peer] = SendQp(attributes, self._params)
-        self._sender_of_qpn[own["qpn"]] = qp, wire.Flow(destination, self._address, other["source_port"], own["qpn"])
+        self._sender_of_qpn[own["qpn"]] = qp, wire.Flow(destination, self._address, int(other["source_port"]), own["qpn"])
 
     def _connect_receiver(self, peer: str, other: Mapping[str, Any]) -> None:
         own, destination = self._receive_own[peer], self._receive_from[peer].address
         attributes = ReceiveAttributes(
-            peer, self._address, destination, own["source_port"], other["source_port"], other["qpn"],
-            self._rkey, self._base_address, other["first_psn"],
+            peer, self._address, destination, own["source_port"], int(other["source_port"]), int(other["qpn"]),
+            self._rkey, self._base_address, int(other["first_psn"]),
         )  # fmt: skip
         qp = self._receivers[peer] = ReceiveQp(attributes, self._params, self._region, self._drops)
         self._receiver_of_qpn[own["qpn"]] = qp

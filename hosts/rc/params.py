@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from difflib import get_close_matches
+from typing import Any
 
 from testbed.errors import UsageError
 
@@ -24,8 +27,6 @@ class RcParams:
     """ACK timeout = 4.096 us x 2^this: 1.07 s. NCCL's NCCL_IB_TIMEOUT has been 18 (today 20)."""
     retries: int = 7
     """Retries without progress before the QP fails: NCCL_IB_RETRY_CNT, the most that the 3-bit field holds."""
-    data_dscp: int = 0
-    control_dscp: int = 46
 
     def __post_init__(self) -> None:
         """Refuses values outside of what the header fields and the protocol allow."""
@@ -34,8 +35,18 @@ class RcParams:
         _between("ack_every", self.ack_every, 1, max(1, self.window_packets // 2))
         _between("timeout_exponent", self.timeout_exponent, 1, 31)
         _between("retries", self.retries, 0, 7)
-        _between("data_dscp", self.data_dscp, 0, 63)
-        _between("control_dscp", self.control_dscp, 0, 63)
+
+    @classmethod
+    def from_mapping(cls, raw: Mapping[str, Any]) -> RcParams:
+        """Parameters from the agent protocol's mapping; UsageError for a name that RC does not know."""
+        known = [each.name for each in fields(cls)]
+        for name in raw:
+            if name not in known:
+                near = get_close_matches(name, known, 1)
+                raise UsageError(
+                    f"RC parameter {name!r} is unknown: " + (f"did you mean {near[0]!r}?" if near else f"use {', '.join(known)}")
+                )
+        return cls(**raw)
 
     @property
     def ack_timeout_s(self) -> float:

@@ -11,10 +11,10 @@ import struct
 from typing import NamedTuple
 from zlib import crc32
 
-BTH = struct.Struct(">BBHII")  # opcode; SE, M, PadCnt 2, TVer 4; P_Key; FECN, BECN, resv 6, DestQP 24; A, resv 7, PSN 24
-RETH = struct.Struct(">QII")  # virtual address, R_Key, DMA length
-IMMDT = struct.Struct(">I")
-AETH = struct.Struct(">I")  # syndrome 8, MSN 24
+from hosts import wire as table
+from hosts.wire import UDP_PORT
+
+BTH, RETH, IMMDT, AETH = (table.fast(header) for header in (table.BTH, table.RETH, table.IMMDT, table.AETH))
 ICRC = struct.Struct("<I")  # sent with its least significant byte first
 
 WRITE_FIRST, WRITE_MIDDLE, WRITE_LAST, WRITE_LAST_IMM, WRITE_ONLY, WRITE_ONLY_IMM, ACK = 0x06, 0x07, 0x08, 0x09, 0x0A, 0x0B, 0x11
@@ -23,7 +23,6 @@ ENDS = frozenset({WRITE_LAST, WRITE_LAST_IMM, WRITE_ONLY, WRITE_ONLY_IMM})
 WITH_IMM = frozenset({WRITE_LAST_IMM, WRITE_ONLY_IMM})
 WRITES = frozenset(range(WRITE_FIRST, WRITE_ONLY_IMM + 1))
 
-UDP_PORT = 4791
 DEFAULT_PKEY = 0xFFFF
 PSN_MASK = QPN_MASK = 0xFFFFFF
 ACK_REQUEST = 1 << 31

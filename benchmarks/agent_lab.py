@@ -1,0 +1,207 @@
+"""A ring of real agent processes, each in a network namespace of its own, joined by plain veth pairs: for the netns tests and benchmarks.
+
+The namespaces live and die with the agents; nothing is made in the caller's own namespace. Needs root.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+Message = dict[str, Any]
+ROOT = Path(__file__).resolve().parent.parent
+MTU_BYTES = 9000
+ANSWER_TIMEOUT_S = 30.0
+
+
+class AgentProcess:
+    """One agent and its pipes."""
+
+    def __init__(self, name: str, log: Path | None = None) -> None:
+        self.name = name
+        self._log = log.open("wb") if log is not None else None
+        self.process = subprocess.Popen(
+            ["unshare", "--net", "--", sys.executable, "-m", "hosts.agent"],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, bufsize=0, cwd=ROOT,
+        )  # fmt: skip
+        self.pid = self.process.pid
+        self._rest = b""
+        self._messages: list[Message] = []
+        own = os.readlink("/proc/self/ns/net")
+        _until(lambda: os.readlink(f"/proc/{self.pid}/ns/net") != own, f"{name} has a namespace of its own")
+
+    def send(self, command: Mapping[str, Any] | bytes) -> None:
+        """Sends a command, or raw bytes."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(command if isinstance(command, bytes) else json.dumps(command).encode() + b"\n")
+
+    def wait_for(self, kind: str, timeout_s: float = ANSWER_TIMEOUT_S) -> Message:
+        """The next message of `kind`; others before it are dropped. TimeoutError names what came instead."""
+        deadline, others = time.monotonic() + timeout_s, list[Message]()
+        while (left_s := deadline - time.monotonic()) > 0:
+            message = self._next(left_s)
+            if message is not None and message["msg"] == kind:
+                return message
+            others += [message] if message is not None else []
+        raise TimeoutError(f"{self.name} sent no {kind!r} within {timeout_s} s, but {others[-3:]}")
+
+    def _next(self, timeout_s: float) -> Message | None:
+        assert self.process.stdout is not None
+        if not self._messages and select.select([self.process.stdout], (), (), timeout_s)[0]:
+            data = os.read(self.process.stdout.fileno(), 65536)
+            if not data:
+                raise TimeoutError(f"{self.name} ended with status {self.process.wait()}")
+            *lines, self._rest = (self._rest + data).split(b"\n")
+            self._messages += [json.loads(line) for line in lines]
+        return self._messages.pop(0) if self._messages else None
+
+    def close(self) -> int:
+        """End of input, then the exit status."""
+        for pipe in (self.process.stdin, self.process.stdout):
+            if pipe is not None:
+                pipe.close()
+        try:
+            status = self.process.wait(10)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            status = self.process.wait()
+        if self._log is not None:
+            self._log.close()
+        return status
+
+
+class Lab:
+    """A ring of `ranks` agents with `links_a_hop` parallel veth pairs between neighbours (two ranks: one hop)."""
+
+    def __init__(self, ranks: int, links_a_hop: int = 1, logs: Path | None = None) -> None:
+        self.names = [f"h{rank + 1}" for rank in range(ranks)]
+        self.agents = {name: AgentProcess(name, logs / f"{name}.log" if logs is not None else None) for name in self.names}
+        self._ports: dict[str, list[str]] = {name: [] for name in self.names}  # the neighbour behind each port
+        for name in self.names:
+            ip(self.agents[name].pid, "link set lo up", f"addr add {self.address(name)}/128 dev lo nodad")
+        hops = range(ranks if ranks > 2 else ranks - 1)
+        for hop in hops:
+            for _ in range(links_a_hop):
+                self._join(self.names[hop], self.names[(hop + 1) % ranks])
+
+    def address(self, name: str) -> str:
+        """The host's own address; MRC's outer destination too."""
+        return f"fd00::{self.names.index(name) + 1}"
+
+    def _join(self, a: str, b: str) -> None:
+        ends = [(a, b, f"{a}-eth{len(self._ports[a])}"), (b, a, f"{b}-eth{len(self._ports[b])}")]
+        (_, _, if_a), (_, _, if_b) = ends
+        pid_a, pid_b = self.agents[a].pid, self.agents[b].pid
+        ip(pid_a, f"link add {if_a} mtu {MTU_BYTES} type veth peer name {if_b} mtu {MTU_BYTES} netns {pid_b}")
+        for own, peer, device in ends:
+            port = len(self._ports[own])
+            self._ports[own].append(peer)
+            ip(
+                self.agents[own].pid,
+                f"link set {device} address {_mac(own, port)} addrgenmode none up",
+                f"route add {self.address(peer)}/128 dev {device} src {self.address(own)} metric {1024 + port}",
+                f"neigh replace {self.address(peer)} dev {device} nud permanent lladdr {_mac(peer, len(self._ports[peer]) - (peer == a))}",
+            )
+
+    def cut(self, name: str, port: int, *, up: bool = False) -> None:
+        """Takes the interface down (or up again, with its route and neighbour entry restored)."""
+        device, peer = f"{name}-eth{port}", self._ports[name][port]
+        ip(self.agents[name].pid, f"link set {device} {'up' if up else 'down'}")
+        if up:
+            back = [at for at, other in enumerate(self._ports[peer]) if other == name][self._ports[name][:port].count(peer)]
+            ip(
+                self.agents[name].pid,
+                f"route replace {self.address(peer)}/128 dev {device} src {self.address(name)} metric {1024 + port}",
+                f"neigh replace {self.address(peer)} dev {device} nud permanent lladdr {_mac(peer, back)}",
+            )
+
+    def peer(self, name: str, target: str) -> dict[str, Any]:
+        """The agent protocol's `next` or `prev`."""
+        ports = [port for port, other in enumerate(self._ports[name]) if other == target]
+        paths = [
+            {"ev": ev, "port": port, "destination": self.address(target), "plane": 1, "links": [f"{name}-{target}-{ev}"]}
+            for ev, port in enumerate(ports)
+        ]
+        return {"name": target, "address": self.address(target), "paths": paths}
+
+    def config(self, name: str, transport: str, job: Mapping[str, Any], **more: Any) -> dict[str, Any]:
+        """The `config` command of one agent; `more` adds or replaces keys."""
+        rank, ranks = self.names.index(name), len(self.names)
+        return {
+            "cmd": "config", "host": name, "rank": rank, "transport": transport, "params": {}, "job": dict(job), "seed": 7, "files": {},
+            "addresses": {"outer": self.address(name), "inner": self.address(name)},
+            "next": self.peer(name, self.names[(rank + 1) % ranks]), "prev": self.peer(name, self.names[rank - 1]),
+            **more,
+        }  # fmt: skip
+
+    def connect(self, configs: Sequence[Mapping[str, Any]]) -> None:
+        """Configures and connects every agent."""
+        for config in configs:
+            self.agents[config["host"]].send(config)
+        ready = {name: agent.wait_for("ready")["attributes"] for name, agent in self.agents.items()}
+        self.tell({"cmd": "connect", "peers": ready})
+        for agent in self.agents.values():
+            agent.wait_for("connected")
+
+    def tell(self, command: Mapping[str, Any]) -> None:
+        """Sends a command to every agent."""
+        for agent in self.agents.values():
+            agent.send(command)
+
+    def start(self, first_step: int = 0, attempt: int = 1, delay_s: float = 0.1) -> float:
+        """Starts the job; returns its time."""
+        at = time.monotonic() + delay_s
+        self.tell({"cmd": "start", "at": at, "first_step": first_step, "attempt": attempt})
+        return at
+
+    def stop(self) -> dict[str, dict[str, Any]]:
+        """Stops every agent; its reports by host."""
+        self.tell({"cmd": "stop"})
+        return {name: agent.wait_for("stopped")["report"] for name, agent in self.agents.items()}
+
+    def close(self) -> None:
+        """Ends every agent, and with it its namespace."""
+        for agent in self.agents.values():
+            with contextlib.suppress(BrokenPipeError):
+                agent.close()
+
+
+@contextlib.contextmanager
+def lab(ranks: int, links_a_hop: int = 1, logs: Path | None = None) -> Iterator[Lab]:
+    """A Lab that is closed at the end."""
+    it = Lab(ranks, links_a_hop, logs)
+    try:
+        yield it
+    finally:
+        it.close()
+
+
+def ip(pid: int, *commands: str) -> None:
+    """Runs iproute2 commands in the namespace of process `pid`; CalledProcessError if one fails."""
+    subprocess.run(
+        ["nsenter", "-t", str(pid), "--net", "ip", "-batch", "-"],
+        input="\n".join(commands) + "\n",
+        text=True,
+        check=True,
+        stdout=subprocess.DEVNULL,
+    )
+
+
+def _mac(name: str, port: int) -> str:
+    return f"02:00:00:00:{int(name[1:]):02x}:{port:02x}"
+
+
+def _until(condition: Any, what: str, timeout_s: float = 10.0) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"not within {timeout_s} s: {what}")
+        time.sleep(0.002)

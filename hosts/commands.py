@@ -1,0 +1,197 @@
+"""The agent protocol's commands (docs/architecture.md) as checked data. Pure: JSON in, dataclasses out; UsageError names the field."""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from hosts.core import PathSpec, PeerSpec
+from testbed.errors import UsageError
+
+COMMANDS = ("config", "connect", "start", "abort", "stop")
+FILE_KINDS = ("events", "steps", "flows", "paths")
+MIB = 2**20
+
+
+class Fields:
+    """Typed access to a JSON object; each error names the place, as `$.next.paths[0].ev`."""
+
+    def __init__(self, raw: Any, where: str) -> None:
+        if not isinstance(raw, Mapping):
+            raise UsageError(f"{where} is {raw!r:.80}: give a JSON object")
+        self.raw, self.where = raw, where
+
+    def refuse_unknown(self, *known: str) -> None:
+        """UsageError if there is a key that nobody reads."""
+        if unknown := sorted(set(self.raw) - set(known)):
+            raise UsageError(f"{self.where} has unknown keys {', '.join(unknown)}: it knows {', '.join(known)}")
+
+    def _wrong(self, key: str, wanted: str) -> UsageError:
+        got = f"is {self.raw[key]!r:.80}" if key in self.raw else "is missing"
+        return UsageError(f"{self.where}.{key} {got}: give {wanted}")
+
+    def text(self, key: str) -> str:
+        """A string that is not empty."""
+        value = self.raw.get(key)
+        if not isinstance(value, str) or not value:
+            raise self._wrong(key, "a text")
+        return value
+
+    def whole(self, key: str, low: int, high: int, default: int | None = None) -> int:
+        """A whole number from `low` to `high`."""
+        value = self.raw.get(key, default)
+        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+            raise self._wrong(key, f"a whole number from {low} to {high}")
+        return value
+
+    def number(self, key: str) -> float:
+        """A finite number."""
+        value = self.raw.get(key)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < 1e18:
+            raise self._wrong(key, "a number")
+        return float(value)
+
+    def address(self, key: str) -> str:
+        """An IPv6 address, normalised."""
+        try:
+            return str(ipaddress.IPv6Address(self.text(key)))
+        except ValueError as error:
+            raise self._wrong(key, "an IPv6 address") from error
+
+    def object(self, key: str) -> Fields:
+        """A JSON object; an absent one is empty."""
+        return Fields(self.raw.get(key, {}), f"{self.where}.{key}")
+
+    def items(self, key: str) -> list[Any]:
+        """A JSON list."""
+        value = self.raw.get(key)
+        if not isinstance(value, list):
+            raise self._wrong(key, "a list")
+        return value
+
+
+@dataclass(frozen=True)
+class SocketSettings:
+    """Buffers (bytes) and DSCPs of an agent's sockets."""
+
+    data_dscp: int
+    control_dscp: int = 46  # MRC.md, Wire: one implementer's role CONTROL
+    receive_buffer_bytes: int = 8 * MIB
+    send_buffer_bytes: int = 4 * MIB
+
+
+# MRC's data is trimmable (DSCP 4, one implementer's value); RC's is best effort.
+DATA_DSCP = {"mrc": 4, "rc": 0}
+
+
+@dataclass(frozen=True)
+class Config:
+    """What one agent is and does."""
+
+    host: str
+    rank: int
+    transport: str
+    params: Mapping[str, Any]
+    job: Mapping[str, Any]
+    address: str
+    next: PeerSpec | None
+    prev: PeerSpec | None
+    files: Mapping[str, Path]
+    seed: int
+    sockets: SocketSettings = field(default_factory=lambda: SocketSettings(0))
+
+    @property
+    def ports(self) -> list[int]:
+        """The NIC ports that any path uses."""
+        return sorted({path.port for peer in (self.next, self.prev) if peer is not None for path in peer.paths})
+
+
+@dataclass(frozen=True)
+class Start:
+    """The job begins at `at` (CLOCK_MONOTONIC seconds)."""
+
+    at: float
+    first_step: int
+    attempt: int
+
+
+def parse_line(line: bytes) -> tuple[str, Fields]:
+    """The command's name and its fields; UsageError if the line is no command."""
+    try:
+        raw = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"the command {line!r:.80} is not JSON: {error}") from error
+    fields = Fields(raw, "$")
+    name = fields.text("cmd")
+    if name not in COMMANDS:
+        raise UsageError(f"$.cmd is {name!r:.80}: give one of {', '.join(COMMANDS)}")
+    return name, fields
+
+
+def parse_config(fields: Fields) -> Config:
+    """The `config` command."""
+    fields.refuse_unknown("cmd", "host", "rank", "transport", "params", "job", "addresses", "next", "prev", "files", "seed", "sockets")
+    transport = fields.text("transport")
+    if transport not in DATA_DSCP:
+        raise UsageError(f"$.transport is {transport!r:.80}: give one of {', '.join(DATA_DSCP)}")
+    return Config(
+        host=fields.text("host"),
+        rank=fields.whole("rank", 0, 1 << 20),
+        transport=transport,
+        params=fields.object("params").raw,
+        job=fields.object("job").raw,
+        address=fields.object("addresses").address("inner"),
+        next=_peer(fields, "next"),
+        prev=_peer(fields, "prev"),
+        files=_files(fields.object("files")),
+        seed=fields.whole("seed", -(1 << 63), 1 << 64),
+        sockets=_sockets(fields.object("sockets"), transport),
+    )
+
+
+def _peer(fields: Fields, key: str) -> PeerSpec | None:
+    if fields.raw.get(key) is None:
+        return None
+    peer = fields.object(key)
+    paths = tuple(_path(Fields(raw, f"{peer.where}.paths[{at}]")) for at, raw in enumerate(peer.items("paths")))
+    return PeerSpec(peer.text("name"), peer.address("address"), paths)
+
+
+def _path(path: Fields) -> PathSpec:
+    links = tuple(str(link) for link in path.items("links"))
+    return PathSpec(
+        path.whole("ev", 0, 1 << 32), path.whole("port", 0, 1 << 12), path.address("destination"), path.whole("plane", 0, 1 << 16), links
+    )
+
+
+def _files(files: Fields) -> dict[str, Path]:
+    files.refuse_unknown(*FILE_KINDS)
+    return {kind: Path(files.text(kind)) for kind in files.raw}
+
+
+def _sockets(sockets: Fields, transport: str) -> SocketSettings:
+    sockets.refuse_unknown("data_dscp", "control_dscp", "receive_buffer_bytes", "send_buffer_bytes")
+    default = SocketSettings(DATA_DSCP[transport])
+    return SocketSettings(
+        sockets.whole("data_dscp", 0, 63, default.data_dscp),
+        sockets.whole("control_dscp", 0, 63, default.control_dscp),
+        sockets.whole("receive_buffer_bytes", 4096, 1 << 30, default.receive_buffer_bytes),
+        sockets.whole("send_buffer_bytes", 4096, 1 << 30, default.send_buffer_bytes),
+    )
+
+
+def parse_start(fields: Fields) -> Start:
+    """The `start` command."""
+    fields.refuse_unknown("cmd", "at", "first_step", "attempt")
+    return Start(fields.number("at"), fields.whole("first_step", 0, 1 << 40), fields.whole("attempt", 0, 1 << 40))
+
+
+def parse_connect(fields: Fields) -> dict[str, Mapping[str, Any]]:
+    """The `connect` command: attributes by host."""
+    fields.refuse_unknown("cmd", "peers")
+    peers = fields.object("peers")
+    return {host: peers.object(host).raw for host in peers.raw}

@@ -1,0 +1,204 @@
+"""One configured job on this host: the transport core, the job, the sockets and the history files, and one turn of the loop over them."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from array import array
+from collections.abc import Callable, Mapping
+from itertools import islice
+from typing import Any
+
+import numpy as np
+
+from hosts.commands import Config, Start
+from hosts.core import Core, Event, PeerSpec
+from hosts.job import StreamJob, make_job
+from hosts.rc import RcCore, RcParams
+from hosts.recorder import Recorder
+from hosts.sockets import MAX_DATAGRAM_BYTES, NOBUFS_PAUSE_S, MrcNetwork, Network, RcNetwork, socket_drops
+from testbed.errors import UsageError
+
+Message = dict[str, Any]
+
+# How much one turn receives and sends before the other direction gets its turn: acknowledgements must not wait behind a long burst.
+RECEIVE_BATCH = 64
+TRANSMIT_BATCH = 16
+
+
+class Session:
+    """Lives from `config` to `abort` or `stop`. `incarnation` counts the configs of this process: no two share QP numbers or ports."""
+
+    def __init__(self, config: Config, incarnation: int, tell: Callable[[Message], None]) -> None:
+        self.config, self._tell = config, tell
+        send_to, receive_from = _peer_map(config.next), _peer_map(config.prev)
+        self._job, region = make_job(config.job, config.rank, config.seed, sends=config.next is not None)
+        if config.job.get("ranks") == 1:
+            send_to, receive_from = {}, {}
+        elif not isinstance(self._job, StreamJob) and not (send_to and receive_from):
+            raise UsageError("$.next and $.prev: a ring of more than one rank needs both")
+        self._peers = {*send_to, *receive_from}
+        seed = derived_seed(config.seed, config.host, incarnation)
+        self._core, self._network = _transport(config, send_to, receive_from, region, seed)
+        self._recorder = Recorder(config.files, config.host, config.rank, time.monotonic())
+        self._buffer = memoryview(bytearray(MAX_DATAGRAM_BYTES))
+        self._lateness: array[float] = array("d")
+        self._more_to_send = False
+        self.connected = self.started = False
+
+    def attributes(self) -> dict[str, Any]:
+        """The out-of-band attributes that `ready` carries."""
+        return self._core.attributes()
+
+    def connect(self, peers: Mapping[str, Mapping[str, Any]]) -> None:
+        """Joins the QPs; UsageError if a neighbour's attributes are not there."""
+        if missing := sorted(self._peers - set(peers)):
+            raise UsageError(f"$.peers lacks {', '.join(missing)}: give the attributes of every neighbour")
+        self._core.connect({peer: peers[peer] for peer in self._peers})
+        self.connected = True
+
+    def start(self, start: Start) -> None:
+        """Lets the job begin at its time."""
+        self._job.start(start.at, start.first_step, start.attempt)
+        self.started = True
+
+    def readers(self) -> list[Any]:
+        """Sockets to wait on for packets."""
+        return list(self._network.readers)
+
+    def writers(self) -> list[Any]:
+        """Sockets that were full, to wait on until they take packets again."""
+        return [outlet.socket for outlet in self._network.outlets() if outlet.waiting and not outlet.retry_soon]
+
+    def next_deadline(self, now: float) -> float:
+        """When the next turn is due, even if nothing arrives."""
+        if self._more_to_send:
+            return now
+        deadlines = [self._core.next_deadline(), self._job.next_deadline(), self._recorder.next_deadline()]
+        if any(outlet.waiting and outlet.retry_soon for outlet in self._network.outlets()):
+            deadlines.append(now + NOBUFS_PAUSE_S)
+        return min(deadline for deadline in deadlines if deadline is not None)
+
+    def note_lateness(self, lateness_s: float) -> None:
+        """Books how late the loop woke up for a deadline."""
+        self._lateness.append(lateness_s)
+
+    def turn(self, readable: list[Any]) -> None:
+        """Receives, runs timers, moves the job on, sends. Timers come after receiving: an acknowledgement that is here stops its timer."""
+        for sock in readable:
+            self._receive(sock)
+        now = time.monotonic()
+        self._core.on_receive_done(now)
+        deadline = self._core.next_deadline()
+        if deadline is not None and deadline <= now:
+            self._core.on_timer(now)
+        self._advance(now)
+        self._transmit()
+        self._report_news()
+        self._record(now)
+
+    def _receive(self, sock: Any) -> None:
+        port, core, buffer, clock = self._network.readers[sock], self._core, self._buffer, time.monotonic
+        for _ in range(RECEIVE_BATCH):
+            try:
+                size = sock.recv_into(buffer)
+            except BlockingIOError:
+                return
+            except OSError as error:  # what the network said about an earlier packet, or about the interface
+                self._network.counters[f"receive_{error.strerror}"] += 1
+                return
+            core.on_datagram(clock(), port, buffer[:size])
+
+    def _advance(self, now: float) -> None:
+        job, core = self._job, self._core
+        for completion in core.take_completions():
+            job.on_completion(completion.imm)
+        job.advance(now, self._acked_bytes())
+        peer = self.config.next
+        for write in job.take_writes():
+            if peer is not None:
+                core.post_write(now, peer.name, *write)
+        for record in job.take_records():
+            self._recorder.step(record)
+            self._tell({"msg": "step", "step": record.step})
+            if not record.ok:
+                self._tell({"msg": "wrong_sum", "step": record.step})
+
+    def _acked_bytes(self) -> int:
+        """Only the stream's flow control asks for it."""
+        if not isinstance(self._job, StreamJob):
+            return 0
+        return sum(int(row[3]) for row in self._core.flow_rows())
+
+    def _transmit(self) -> None:
+        network, sent = self._network, 0
+        for outlet in network.outlets():
+            if outlet.waiting:
+                outlet.flush()
+        for packet in islice(self._core.transmit(time.monotonic()), TRANSMIT_BATCH):
+            network.send(packet)
+            sent += 1
+        self._more_to_send = sent == TRANSMIT_BATCH
+
+    def _report_news(self) -> None:
+        events = self._core.take_events()
+        known = {event.fields.get("peer") for event in events if event.event == "qp_error"}
+        for error in self._core.take_errors():
+            if error.peer not in known:
+                events.append(Event(time.monotonic(), "qp_error", {"peer": error.peer, "reason": error.reason}))
+            self._tell({"msg": "qp_error", "peer": error.peer, "reason": error.reason})
+        if events:
+            self._recorder.events(events)
+
+    def _record(self, now: float) -> None:
+        if self._recorder.sample_due(now):
+            self._recorder.sample(now, self._core.flow_rows(), self._core.path_rows())
+        self._recorder.on_timer(now)
+
+    def close(self) -> dict[str, Any]:
+        """Notes the step that is not finished, writes the files, destroys the QPs; returns this session's counters."""
+        self._report_news()
+        if (unfinished := self._job.unfinished()) is not None:
+            self._recorder.step(unfinished)
+        if self.connected:
+            self._recorder.sample(time.monotonic(), self._core.flow_rows(), self._core.path_rows())
+        self._recorder.close()
+        dropped = socket_drops(self._network.readers)
+        self._network.close()
+        return {
+            **self._core.report(),
+            "socket_drops": dropped,
+            "sockets": dict(self._network.counters),
+            "job": self._job.report(),
+            **_lateness_summary(self._lateness),
+        }
+
+
+def derived_seed(seed: int, host: str, incarnation: int) -> int:
+    """A seed of its own for each host's transport and each of its QP sets: SHA-256, so that neighbouring seeds share nothing."""
+    digest = hashlib.sha256(f"{seed} {host} {incarnation}".encode()).digest()
+    return int.from_bytes(digest[:8], "big") >> 1
+
+
+def _peer_map(peer: PeerSpec | None) -> dict[str, PeerSpec]:
+    return {} if peer is None else {peer.name: peer}
+
+
+def _transport(
+    config: Config, send_to: Mapping[str, PeerSpec], receive_from: Mapping[str, PeerSpec], region: memoryview, seed: int
+) -> tuple[Core, Network]:
+    """The core of the configured transport, and its sockets."""
+    if config.transport == "rc":
+        params = RcParams.from_mapping(config.params)
+        return RcCore(config.host, config.address, params, send_to, receive_from, region, seed), RcNetwork(config.address, config.sockets)
+    from hosts.mrc import MrcCore, MrcParams  # here, since an RC agent does without it
+
+    mrc = MrcParams.from_mapping(config.params)
+    core = MrcCore(config.host, config.address, mrc, send_to, receive_from, region, seed)
+    return core, MrcNetwork(config.host, config.ports, config.sockets)
+
+
+def _lateness_summary(lateness_s: array[float]) -> dict[str, float]:
+    if not lateness_s:
+        return {"lateness_p99_s": 0.0, "lateness_max_s": 0.0}
+    return {"lateness_p99_s": round(float(np.percentile(lateness_s, 99)), 6), "lateness_max_s": round(max(lateness_s), 6)}

@@ -1,0 +1,197 @@
+"""The agent's sockets: raw IPv6-in-IPv6 a NIC port for MRC, UDP for RoCE RC. Nothing here blocks, and nothing needs neighbour discovery."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import socket
+import struct
+from collections import Counter, deque
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Protocol
+
+from hosts.commands import SocketSettings
+from hosts.core import Transmit
+from hosts.wire import UDP_PORT
+from testbed.errors import HostError
+
+PROTOCOL_IPV6 = 41
+MAX_DATAGRAM_BYTES = 65536
+
+# From Linux' asm-generic/socket.h, in6.h and prctl.h; Python's socket module does not have them.
+SO_SNDBUFFORCE, SO_RCVBUFFORCE, SO_ATTACH_FILTER = 32, 33, 26
+IPV6_DONTFRAG = 62
+BPF_RET_NOTHING = (ctypes.c_ubyte * 8)(0x06)  # the classic BPF program `ret #0`
+
+# The network, or this host's own port to it, is not there: the packet is lost, as it would be behind a cut link.
+LOST_ERRNOS = frozenset({errno.ENETUNREACH, errno.ENETDOWN, errno.EHOSTUNREACH, errno.ENODEV, errno.ENXIO, errno.EADDRNOTAVAIL, errno.EPERM,
+                         errno.ECONNREFUSED})  # fmt: skip
+NOBUFS_PAUSE_S = 0.0005
+
+
+class Outlet:
+    """A socket to send from. A packet that it cannot take now waits here, in order, until it can."""
+
+    def __init__(self, sock: socket.socket, port: int, counters: Counter[str]) -> None:
+        self.socket, self._port, self._counters = sock, port, counters
+        self.waiting: deque[Transmit] = deque()
+        self._addresses: dict[str, tuple[str, int, int, int]] = {}
+        self.retry_soon = False  # after ENOBUFS the socket looks writable: retry after a pause instead
+
+    def send(self, packet: Transmit) -> None:
+        """Sends the packet, or keeps it if the socket is full; HostError if it is larger than the MTU."""
+        if self.waiting or not self._send(packet):
+            self.waiting.append(packet._replace(header=bytes(packet.header)))
+
+    def flush(self) -> None:
+        """Sends what waits, as far as the socket takes it."""
+        while self.waiting and self._send(self.waiting[0]):
+            self.waiting.popleft()
+
+    def _send(self, packet: Transmit) -> bool:
+        """False if the socket takes nothing now."""
+        try:
+            self.socket.sendmsg((packet.header, packet.payload, packet.trailer), (), 0, self._address(packet.destination))
+        except BlockingIOError:
+            self._counters["send_blocked"] += 1
+            self.retry_soon = False
+            return False
+        except OSError as error:
+            return self._on_error(error, packet)
+        return True
+
+    def _address(self, destination: str) -> tuple[str, int, int, int]:
+        address = self._addresses.get(destination)
+        if address is None:
+            address = self._addresses[destination] = (destination, self._port, 0, 0)
+        return address
+
+    def _on_error(self, error: OSError, packet: Transmit) -> bool:
+        if error.errno in (errno.ENOBUFS, errno.ENOMEM):
+            self._counters["send_no_buffer"] += 1
+            self.retry_soon = True
+            return False
+        if error.errno in LOST_ERRNOS:
+            self._counters[f"send_{errno.errorcode[error.errno]}"] += 1
+            return True
+        size = len(packet.header) + len(packet.payload) + len(packet.trailer)
+        raise HostError(
+            f"sending {size} bytes to {packet.destination}: {error.strerror}: check the link's MTU and the host's addresses"
+        ) from error
+
+
+class Network(Protocol):
+    """A transport's sockets."""
+
+    counters: Counter[str]
+    readers: dict[socket.socket, int]  # with the NIC port of each
+
+    def send(self, packet: Transmit) -> None:
+        """Sends one packet, or keeps it until the socket takes it."""
+
+    def outlets(self) -> Iterable[Outlet]:
+        """All sockets that send."""
+
+    def close(self) -> None:
+        """Closes every socket."""
+
+
+class MrcNetwork:
+    """Two raw sockets of protocol 41 a NIC port: one for data, which also receives, and one for control; they differ in traffic class."""
+
+    def __init__(self, host: str, ports: Iterable[int], settings: SocketSettings) -> None:
+        self.counters: Counter[str] = Counter()
+        self.readers: dict[socket.socket, int] = {}
+        self._outlets: dict[tuple[int, bool], Outlet] = {}
+        for port in ports:
+            data, control = (_raw_socket(f"{host}-eth{port}", dscp, settings) for dscp in (settings.data_dscp, settings.control_dscp))
+            _receive_nothing(control)
+            self.readers[data] = port
+            self._outlets[port, False], self._outlets[port, True] = Outlet(data, 0, self.counters), Outlet(control, 0, self.counters)
+
+    def send(self, packet: Transmit) -> None:
+        """Sends out of the packet's NIC port, in its class."""
+        self._outlets[packet.port, packet.control].send(packet)
+
+    def outlets(self) -> Iterable[Outlet]:
+        """Data and control socket of each port."""
+        return self._outlets.values()
+
+    def close(self) -> None:
+        """Closes every socket."""
+        for outlet in self._outlets.values():
+            outlet.socket.close()
+
+
+class RcNetwork:
+    """One UDP socket that receives on RoCEv2's port, and one a QP that sends from the QP's own source port."""
+
+    def __init__(self, address: str, settings: SocketSettings) -> None:
+        self.counters: Counter[str] = Counter()
+        self._address, self._settings = address, settings
+        receiver = _udp_socket(address, UDP_PORT, settings.control_dscp, settings)
+        self.readers: dict[socket.socket, int] = {receiver: 0}
+        self._outlets: dict[int, Outlet] = {}
+
+    def send(self, packet: Transmit) -> None:
+        """Sends from the packet's source port; a QP end sends either data or acknowledgements, so its class never changes."""
+        outlet = self._outlets.get(packet.source_port)
+        if outlet is None:
+            dscp = self._settings.control_dscp if packet.control else self._settings.data_dscp
+            sock = _udp_socket(self._address, packet.source_port, dscp, self._settings)
+            outlet = self._outlets[packet.source_port] = Outlet(sock, UDP_PORT, self.counters)
+        outlet.send(packet)
+
+    def outlets(self) -> Iterable[Outlet]:
+        """One a QP end that has sent."""
+        return self._outlets.values()
+
+    def close(self) -> None:
+        """Closes every socket."""
+        for sock in (*self.readers, *(outlet.socket for outlet in self._outlets.values())):
+            sock.close()
+
+
+def _raw_socket(device: str, dscp: int, settings: SocketSettings) -> socket.socket:
+    try:
+        sock = socket.socket(socket.AF_INET6, socket.SOCK_RAW, PROTOCOL_IPV6)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, device.encode() + b"\0")
+    except OSError as error:
+        raise HostError(f"a raw IPv6 socket on {device}: {error.strerror}: the agent needs root and that interface") from error
+    _prepare(sock, dscp, settings)
+    return sock
+
+
+def _udp_socket(address: str, port: int, dscp: int, settings: SocketSettings) -> socket.socket:
+    sock = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
+    try:
+        sock.bind((address, port))
+    except OSError as error:
+        sock.close()
+        raise HostError(f"binding UDP [{address}]:{port}: {error.strerror}: the host must have that address, and one agent only") from error
+    _prepare(sock, dscp, settings)
+    return sock
+
+
+def _prepare(sock: socket.socket, dscp: int, settings: SocketSettings) -> None:
+    """Buffers as asked, even above the system's limits; the class; no fragmentation: a packet that does not fit is an error."""
+    sock.setblocking(False)
+    sock.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, settings.receive_buffer_bytes)
+    sock.setsockopt(socket.SOL_SOCKET, SO_SNDBUFFORCE, settings.send_buffer_bytes)
+    sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_TCLASS, dscp << 2)
+    sock.setsockopt(socket.IPPROTO_IPV6, IPV6_DONTFRAG, 1)
+
+
+def _receive_nothing(sock: socket.socket) -> None:
+    """A raw socket gets a copy of every packet of its protocol; one that only sends refuses them all."""
+    program = struct.pack("HxxxxxxP", 1, ctypes.addressof(BPF_RET_NOTHING))
+    sock.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, program)
+
+
+def socket_drops(socks: Iterable[socket.socket], tables: Iterable[Path] = (Path("/proc/net/raw6"), Path("/proc/net/udp6"))) -> int:
+    """Packets that the kernel dropped at these sockets because their buffers were full: last column, by inode."""
+    inodes = {str(os.fstat(sock.fileno()).st_ino) for sock in socks}
+    rows = (line.split() for table in tables for line in table.read_text().splitlines()[1:])
+    return sum(int(row[12]) for row in rows if row[9] in inodes)
