@@ -21,12 +21,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 DEFAULT_RESULTS = Path("results")
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object on standard output, and nothing else there.")
-set_option = click.option(
-    "--set", "sets", metavar="KEY=VALUE", multiple=True, help="Replace one value, as job.vector=1MiB. May be repeated."
-)
-param_option = click.option(
-    "--param", "params", metavar="NAME=N", multiple=True, help="A parameter of the topology, as k=4. May be repeated."
-)
+set_option = click.option("--set", "sets", metavar="KEY=VALUE", multiple=True, help="Replace a value, as job.vector=1MiB (repeatable).")
+param_option = click.option("--param", "params", metavar="NAME=N", multiple=True, help="A parameter of the topology, as k=4 (repeatable).")
 results_option = click.option(
     "--results", type=click.Path(file_okay=False, path_type=Path), default=DEFAULT_RESULTS, show_default=True, help="Folder of all runs."
 )

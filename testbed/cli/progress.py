@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol, TextIO
 
+from testbed.reporting import Reporter
 from testbed.units import format_duration
 
 if TYPE_CHECKING:
@@ -20,16 +21,11 @@ PLAIN_EVERY_S = 5.0
 REFRESH_S = 0.5
 
 
-class ClosableReporter(Protocol):
-    """A testbed.reporting.Reporter that has something to stop."""
+class ClosableReporter(Reporter, Protocol):
+    """A reporter that has something to stop."""
 
-    def phase(self, text: str, eta_s: float | None = None) -> None: ...
-
-    def note(self, text: str) -> None: ...
-
-    def warn(self, text: str) -> None: ...
-
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Stops telling."""
 
 
 def progress_line(text: str, began_s: float, eta_s: float | None, now_s: float) -> str:
