@@ -62,11 +62,13 @@ def _path_summary(topology: Topology) -> dict[str, int]:
 
 
 def to_dict(topology: Topology) -> dict[str, Any]:
-    """The whole topology, fit for JSON: the summary, every node with its addresses, and every link with its ports and MACs."""
+    """The whole topology, fit for JSON: `summary`, `nodes` with their addresses, `links` with their ports and MACs."""
     return {
-        **summary(topology),
+        "kind": topology.kind,
+        "params": dict(topology.params),
+        "summary": summary(topology),
         "nodes": [_node_dict(node) for node in topology.nodes.values()],
-        "cables": [
+        "links": [
             {"name": link.name, "tier": link.tier, "plane": link.plane, "index": link.index, "a": _end_dict(link.a), "b": _end_dict(link.b)}
             for link in topology.links.values()
         ],

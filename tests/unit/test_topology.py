@@ -1,5 +1,6 @@
 """The shape of the fabrics: counts, names, ports, uSIDs."""
 
+import json
 import subprocess
 import sys
 
@@ -137,6 +138,12 @@ def test_the_summary_counts(multi_plane):
         "paths_max": 8,
         "usids_max": 4,
     }
+
+
+def test_the_whole_topology_survives_json(fat_tree):
+    data = json.loads(json.dumps(topologies.to_dict(fat_tree)))
+    assert (len(data["nodes"]), len(data["links"])) == (36, 48)
+    assert data["links"][0]["a"] == {"node": "h1", "port": 0, "ifname": "h1-eth0", "mac": "02:00:80:01:00:00"}
 
 
 def test_the_pure_data_needs_no_mininet():

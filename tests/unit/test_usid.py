@@ -1,5 +1,7 @@
 """Destinations and rules: what the switches are given, and how it is compared with what they say they have."""
 
+import re
+
 import pytest
 
 import topologies
@@ -105,3 +107,9 @@ def test_differences_name_the_missing_and_the_unexpected(topology):
     found = usid.differences(usid.rules(topology, "t0_1_1"), DUMP.replace("output:3", "output:4"))
     assert [line.partition(":")[0] for line in found] == ["missing", "unexpected"]
     assert all("ipv6_dst=fcbb:bb00:2001::/48" in line for line in found)
+
+
+def test_the_python_example_of_the_documentation_runs(repo_root):
+    page = (repo_root / "docs" / "topologies.md").read_text(encoding="utf-8")
+    (example,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    exec(compile(example, "docs/topologies.md", "exec"), {})
