@@ -1,0 +1,145 @@
+"""Two hosts and the paths between them in virtual time: drives transport cores without sockets, for tests, benchmarks and experiments.
+
+Every path is FIFO in each direction (delay never lets a packet overtake one on the same path) and has a rate; faults are closed intervals of
+death, random loss and duplication. A host can be stalled, as a process that gets no CPU: packets wait for it in order of arrival.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from random import Random
+
+from hosts.core import Core, PathSpec, PeerSpec, Transmit
+
+BITS_PER_BYTE = 8
+OUTER_BYTES = 40 + 14  # outer IPv6 and Ethernet
+
+
+@dataclass
+class Conditions:
+    """What the network does to packets; seconds, bits per second, probabilities a packet."""
+
+    delay_s: float = 0.001
+    jitter_s: float = 0.0
+    rate_bps: float = 200e6
+    loss: float = 0.0
+    duplication: float = 0.0
+    extra_delay_s: Mapping[int, float] = field(default_factory=dict)  # by path
+    path_loss: Mapping[int, float] = field(default_factory=dict)  # by path
+    dead: tuple[tuple[int, float, float], ...] = ()  # (path, from, until), both directions
+
+    def is_dead(self, path: int, now: float) -> bool:
+        """Whether `path` carries nothing at `now`."""
+        return any(which == path and start <= now < end for which, start, end in self.dead)
+
+
+def peer_spec(name: str, address: str, paths: int) -> PeerSpec:
+    """A peer over `paths` paths; the destination of path i is "i"."""
+    return PeerSpec(name, address, tuple(PathSpec(i, 0, str(i), 1, (f"{name}-path{i}",)) for i in range(paths)))
+
+
+class Host:
+    """A core, its socket queue, and until when it gets no CPU."""
+
+    def __init__(self, name: str, core: Core) -> None:
+        self.name, self.core = name, core
+        self.inbox: deque[bytes] = deque()
+        self.stalls: list[tuple[float, float]] = []
+
+    def runs_at(self, now: float) -> float:
+        """The first time from `now` on at which the host has the CPU."""
+        for start, end in self.stalls:
+            if start <= now < end:
+                return end
+        return now
+
+    def step(self, now: float) -> list[Transmit]:
+        """One turn of an agent's loop."""
+        if self.inbox:
+            while self.inbox:
+                self.core.on_datagram(now, 0, memoryview(self.inbox.popleft()))
+            self.core.on_receive_done(now)
+        deadline = self.core.next_deadline()
+        if deadline is not None and deadline <= now:
+            self.core.on_timer(now)
+        return list(self.core.transmit(now))
+
+
+class Channel:
+    """Joins two hosts. `log` counts what became of packets: sent, delivered, dead, lost, duplicated."""
+
+    def __init__(self, first: Host, second: Host, conditions: Conditions, seed: int = 0, start_s: float = 100.0) -> None:
+        self.now = start_s
+        self.log: Counter[str] = Counter()
+        self.on_send: Callable[[float, str, int, Transmit], None] | None = None
+        self._hosts = (first, second)
+        self._conditions, self._rng = conditions, Random(f"channel {seed}")
+        self._flying: list[tuple[float, int, int, bytes]] = []  # (arrival, tie breaker, host index, packet)
+        self._free_at: dict[tuple[int, int, bool], float] = {}  # when (host, path, class) may send or deliver next
+        self._count = 0
+        self._ready_at = [start_s, start_s]
+
+    def run(self, until: float, stop: Callable[[], bool] = lambda: False) -> None:
+        """Runs to `until`, or to the first moment at which `stop()` is true."""
+        while self.now <= until and not stop():
+            self._deliver()
+            for index, host in enumerate(self._hosts):
+                if host.runs_at(self.now) <= self.now:
+                    self._put(index, host.step(self.now))
+            following = self._next_moment()
+            if following is None:
+                break
+            self.now = max(following, self.now + 1e-7)
+
+    def _next_moment(self) -> float | None:
+        moments = [self._flying[0][0]] if self._flying else []
+        for host in self._hosts:
+            deadline = host.core.next_deadline()
+            if host.inbox:
+                deadline = self.now
+            if deadline is not None:
+                moments.append(host.runs_at(max(deadline, self.now)))
+        return min(moments, default=None)
+
+    def _deliver(self) -> None:
+        while self._flying and self._flying[0][0] <= self.now:
+            _, _, index, packet = heappop(self._flying)
+            self._hosts[index].inbox.append(packet)
+            self.log["delivered"] += 1
+
+    def _put(self, index: int, transmits: list[Transmit]) -> None:
+        for transmit in transmits:
+            path = int(transmit.destination)
+            if self.on_send is not None:
+                self.on_send(self.now, self._hosts[index].name, path, transmit)
+            packet = bytes(transmit.header) + bytes(transmit.payload) + transmit.trailer
+            for _ in range(self._copies(path)):
+                self._fly(index, path, transmit.control, packet)
+
+    def _copies(self, path: int) -> int:
+        conditions, rng = self._conditions, self._rng
+        self.log["sent"] += 1
+        if conditions.is_dead(path, self.now):
+            self.log["dead"] += 1
+            return 0
+        if rng.random() < max(conditions.loss, conditions.path_loss.get(path, 0.0)):
+            self.log["lost"] += 1
+            return 0
+        if rng.random() < conditions.duplication:
+            self.log["duplicated"] += 1
+            return 2
+        return 1
+
+    def _fly(self, index: int, path: int, control: bool, packet: bytes) -> None:
+        conditions, key = self._conditions, (index, path, control)
+        sent_at = max(self.now, self._free_at.get(key, 0.0)) + (len(packet) + OUTER_BYTES) * BITS_PER_BYTE / conditions.rate_bps
+        self._free_at[key] = sent_at
+        late = conditions.delay_s + conditions.extra_delay_s.get(path, 0.0) + self._rng.random() * conditions.jitter_s
+        arrival_key = (index + 2, path, control)
+        arrival = max(sent_at + late, self._free_at.get(arrival_key, 0.0))
+        self._free_at[arrival_key] = arrival
+        self._count += 1
+        heappush(self._flying, (arrival, self._count, 1 - index, packet))

@@ -1,0 +1,228 @@
+"""One host's MRC transport: dispatches packets to its QPs. Implements `hosts.core.Core`; no I/O, no clock."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from random import Random
+from typing import Any
+
+from hosts import wire
+from hosts.core import Completion, Event, PeerSpec, QpError, Transmit
+from hosts.mrc.frames import DATA, DATA_BARE, PROBE, SACK, TRANSPORT, Framer, Inspector, Malformed
+from hosts.mrc.params import MrcParams
+from hosts.mrc.receiver import ReceiveQp
+from hosts.mrc.sender import SendQp
+from hosts.wire import BTH_OFFSET, ICRC_BYTES, PSN_MASK, RTX_BIT, TS_BIT, WITH_IMMEDIATE
+
+QP_MASK = 0xFFFFFF
+FIRST_QP = 0x100  # numbers below are kept for special QPs, as QP 2 of endpoint requests
+LATE_S = 0.005  # a timer that runs later than this met a stalled process
+CATCH_UP_S = 0.001  # time given to the sockets after a stall, before verdicts by age
+IMM_BYTES = 4
+
+
+class MrcCore:
+    """A send QP to each peer in `send_to`, a receive QP from each in `receive_from`; all peers write into `region`."""
+
+    def __init__(
+        self,
+        name: str,
+        address: str,
+        params: MrcParams,
+        send_to: Mapping[str, PeerSpec],
+        receive_from: Mapping[str, PeerSpec],
+        region: memoryview,
+        seed: int,
+    ) -> None:
+        rng = Random(f"mrc {seed} {name}")
+        self._name, self._address, self._params, self._specs = name, address, params, {**receive_from, **send_to}
+        self._rkey, self._base = rng.getrandbits(32), rng.getrandbits(40) << 12
+        self._events: list[Event] = []
+        self._completions: list[Completion] = []
+        self._errors: list[QpError] = []
+        self._drops: Counter[str] = Counter()
+        region = region.cast("B") if region.format != "B" else region
+        numbers = iter(rng.sample(range(FIRST_QP, QP_MASK + 1), len(send_to) + len(receive_from)))
+        self._send = {p: SendQp(p, next(numbers), s.paths, params, Random(f"{seed} {name} {p}"), self._events) for p, s in send_to.items()}
+        self._receive = {p: ReceiveQp(p, next(numbers), s.paths, params, region, self._rkey, self._base) for p, s in receive_from.items()}
+        self._senders = {qp.qp: qp for qp in self._send.values()}
+        self._receivers = {qp.qp: qp for qp in self._receive.values()}
+        self._inspector = Inspector(address)
+        self._deadline: float | None = None
+        self._failed: set[str] = set()
+
+    # Out of band
+
+    def attributes(self) -> dict[str, Any]:
+        """Out-of-band attributes: QP numbers and first PSNs by peer, the region's key and base address."""
+        return {
+            "send_qps": {peer: qp.qp for peer, qp in self._send.items()},
+            "receive_qps": {peer: qp.qp for peer, qp in self._receive.items()},
+            "first_psns": {peer: qp.first_psn for peer, qp in self._send.items()},
+            "rkey": self._rkey,
+            "base": self._base,
+        }
+
+    def connect(self, peers: Mapping[str, Mapping[str, Any]]) -> None:
+        """Takes the attributes of each peer; peers that are none of ours are ignored."""
+        for peer, attributes in peers.items():
+            if peer in self._send:
+                sender = self._send[peer]
+                sender.connect(self._framer(peer, sender.qp, attributes["receive_qps"][self._name]), attributes["rkey"], attributes["base"])
+            if peer in self._receive:
+                receiver = self._receive[peer]
+                framer = self._framer(peer, receiver.qp, attributes["send_qps"][self._name])
+                receiver.connect(framer, attributes["first_psns"][self._name])
+
+    def _framer(self, peer: str, own_qp: int, peer_qp: int) -> Framer:
+        return Framer(self._address, self._specs[peer].address, own_qp, peer_qp, self._params.udp_port)
+
+    # Data
+
+    def post_write(self, now: float, peer: str, data: memoryview, remote_offset: int, imm: int) -> None:
+        """Queues a Write-with-Immediate; `data` must stay as it is while `outstanding_messages(peer)` counts it."""
+        self._send[peer].post(data, remote_offset, imm)
+
+    def outstanding_messages(self, peer: str) -> int:
+        """Messages to `peer` not yet wholly acknowledged."""
+        return self._send[peer].outstanding_messages
+
+    def on_datagram(self, now: float, port: int, datagram: memoryview) -> None:
+        """Takes one inner packet; whatever is wrong with it is counted, and changes nothing."""
+        try:
+            entropy = self._inspector.inspect(datagram)
+            self._dispatch(now, entropy, datagram)
+        except Malformed as problem:
+            self._drops[problem.reason] += 1
+
+    def _dispatch(self, now: float, entropy: int, datagram: memoryview) -> None:
+        opcode, flags, _, word_qp, word_psn = TRANSPORT.unpack_from(datagram, BTH_OFFSET)
+        qp = word_qp & QP_MASK
+        if wire.WRITE_FIRST <= opcode <= wire.WRITE_ONLY_IMM and qp in self._receivers:
+            self._on_data(now, self._receivers[qp], entropy, opcode, flags, word_psn, datagram)
+        elif opcode == wire.SACK and qp in self._senders:
+            self._on_sack(now, self._senders[qp], datagram)
+        elif opcode == wire.PROBE and qp in self._receivers:
+            self._on_probe(self._receivers[qp], entropy, datagram)
+        else:
+            raise Malformed("unknown_qp" if opcode in wire.OPCODES else "unknown_opcode")
+
+    def _on_data(self, now: float, qp: ReceiveQp, entropy: int, opcode: int, flags: int, word_psn: int, datagram: memoryview) -> None:
+        form = DATA if word_psn & TS_BIT else DATA_BARE
+        start, imm = BTH_OFFSET + form.size, None
+        pad = flags >> 4 & 3
+        with_imm = opcode in WITH_IMMEDIATE
+        end = len(datagram) - ICRC_BYTES - pad
+        if end < start + (IMM_BYTES if with_imm else 0):
+            raise Malformed("bad_length")
+        if with_imm:
+            imm = int.from_bytes(datagram[start : start + IMM_BYTES], "big")
+            start += IMM_BYTES
+        words = form.unpack_from(datagram, BTH_OFFSET)
+        va, rkey, length = words[-3:]
+        if length != end - start:
+            raise Malformed("bad_length")
+        stamp = words[7] if form is DATA else 0
+        psn, rtx, payload = word_psn & PSN_MASK, bool(word_psn & RTX_BIT), datagram[start:end]
+        wrong = qp.on_data(now, entropy, psn, rtx, stamp, va, rkey, payload, imm, self._completions)
+        if wrong is not None:
+            self._drops[wrong] += 1
+
+    def _on_sack(self, now: float, qp: SendQp, datagram: memoryview) -> None:
+        if len(datagram) != BTH_OFFSET + SACK.size + ICRC_BYTES:
+            raise Malformed("bad_length")
+        words = SACK.unpack_from(datagram, BTH_OFFSET)
+        number, first, ack_offset, entropy, cack, cc, sack_offset, bitmap = (words[i] for i in (4, 5, 6, 7, 10, 11, 13, 14))
+        if first & wire.PROBE_REPLY_BIT:
+            qp.on_probe_reply(now, ack_offset & 0xFFFF)
+            return
+        wrong = qp.on_sack(now, number & PSN_MASK, cack & PSN_MASK, ack_offset, entropy, cc & 0xF, sack_offset, bitmap)
+        if wrong is not None:
+            raise Malformed(wrong)
+
+    @staticmethod
+    def _on_probe(qp: ReceiveQp, entropy: int, datagram: memoryview) -> None:
+        if len(datagram) != BTH_OFFSET + PROBE.size + ICRC_BYTES:
+            raise Malformed("bad_length")
+        words = PROBE.unpack_from(datagram, BTH_OFFSET)
+        qp.on_probe(entropy, words[6], words[9])
+
+    def on_receive_done(self, now: float) -> None:
+        """The sockets are empty for now: coalesced SACKs, verdicts by age."""
+        for receiver in self._receive.values():
+            receiver.on_receive_done(now)
+        for sender in self._send.values():
+            sender.on_receive_done(now)
+
+    def transmit(self, now: float) -> Iterator[Transmit]:
+        """Everything that may be sent now, SACKs first."""
+        for receiver in self._receive.values():
+            yield from receiver.transmit()
+        for sender in self._send.values():
+            yield from sender.transmit(now)
+
+    # Timers
+
+    def next_deadline(self) -> float | None:
+        """When on_timer must be called at the latest, or None."""
+        due = [qp.next_deadline() for qps in (self._receive, self._send) for qp in qps.values()]
+        self._deadline = min((at for at in due if at is not None), default=None)
+        return self._deadline
+
+    def on_timer(self, now: float) -> None:
+        """Runs the timers that are due."""
+        late = self._deadline is not None and now > self._deadline + LATE_S
+        self._deadline = None
+        for receiver in self._receive.values():
+            receiver.on_timer(now)
+        for sender in self._send.values():
+            if late:
+                sender.defer_verdicts(now + CATCH_UP_S)
+            sender.on_timer(now)
+            if sender.error is not None:
+                self._fail(now, sender)
+
+    def _fail(self, now: float, sender: SendQp) -> None:
+        assert sender.error is not None
+        if sender.peer not in self._failed:
+            self._failed.add(sender.peer)
+            self._errors.append(sender.error)
+            self._events.append(Event(now, "qp_error", {"peer": sender.peer, "reason": sender.error.reason}))
+
+    # What happened
+
+    def take_completions(self) -> list[Completion]:
+        """Completions since the last call, in order a peer."""
+        taken, self._completions[:] = list(self._completions), []
+        return taken
+
+    def take_errors(self) -> list[QpError]:
+        """QP errors since the last call."""
+        taken, self._errors[:] = list(self._errors), []
+        return taken
+
+    def take_events(self) -> list[Event]:
+        """History lines since the last call; all times in them are CLOCK_MONOTONIC seconds."""
+        taken, self._events[:] = list(self._events), []
+        return taken
+
+    def flow_rows(self) -> list[tuple[Any, ...]]:
+        """(peer, tx_packets, rtx_packets, acked_bytes, cwnd_packets, srtt_s) a send QP."""
+        qps = self._send.values()
+        return [(qp.peer, qp.tx_packets, qp.rtx_packets, qp.acked_bytes, qp.window.cwnd_packets, qp.rtt.srtt_s) for qp in qps]
+
+    def path_rows(self) -> list[tuple[Any, ...]]:
+        """(peer, ev, state, tx_packets, lost_packets, probes_sent) an EV."""
+        evs = [(qp.peer, ev) for qp in self._send.values() for ev in qp.evs.evs]
+        return [(peer, ev.index, ev.state, ev.tx_packets, ev.lost_packets, ev.probes_sent) for peer, ev in evs]
+
+    def report(self) -> dict[str, Any]:
+        """Counters for agents.json."""
+        return {
+            "data_packets_sent": sum(qp.tx_packets for qp in self._send.values()),
+            "data_packets_received": sum(qp.received_packets for qp in self._receive.values()),
+            "base_rtt_s": {qp.peer: qp.rtt.base_s for qp in self._send.values()},
+            "drops": dict(self._drops),
+            "spurious_verdicts": sum(qp.spurious for qp in self._send.values()),
+        }

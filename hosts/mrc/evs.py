@@ -1,0 +1,131 @@
+"""The EVs of one send QP: their paths, their states, the spraying order and the probes that bring a path back."""
+
+from __future__ import annotations
+
+from collections import deque
+from random import Random
+from typing import TYPE_CHECKING
+
+from hosts.core import PathSpec
+from hosts.mrc.params import MrcParams
+
+if TYPE_CHECKING:
+    from hosts.mrc.loss import Tx
+
+GOOD, SKIP, ASSUMED_BAD, DENIED = "GOOD", "SKIP", "ASSUMED_BAD", "DENIED"
+PROBE_ID_MASK = 0xFFFF
+
+
+class Ev:
+    """One entropy value and what is known of its path."""
+
+    __slots__ = (
+        "acked_order", "cause", "index", "last_tx_s", "lost_packets", "path", "probe_at", "probe_id", "probe_open", "probes_answered",
+        "probes_sent", "retired_at", "sent", "state", "tx_packets",
+    )  # fmt: skip
+
+    def __init__(self, index: int, path: PathSpec) -> None:
+        self.index, self.path, self.state = index, path, GOOD
+        self.sent: deque[Tx] = deque()  # data transmissions in order, from the first that is not yet settled
+        self.acked_order = -1  # order of the newest transmission on this EV that surely arrived
+        self.cause: Tx | None = None  # the loss that retired it
+        self.tx_packets = self.lost_packets = self.probes_sent = self.probes_answered = 0
+        self.last_tx_s: float | None = None
+        self.retired_at = self.probe_at = float("-inf")
+        self.probe_id = -1
+        self.probe_open = False
+
+
+class EvSet:
+    """Sprays over the GOOD EVs in seeded pseudo-random order; below the floor also over those retired longest ago."""
+
+    __slots__ = ("_active", "_floor", "_next", "_params", "_probe_id", "_rng", "bad", "evs")
+
+    def __init__(self, paths: tuple[PathSpec, ...], params: MrcParams, rng: Random) -> None:
+        wanted = max(params.evs, len(paths))
+        count = -(-wanted // len(paths)) * len(paths)  # the same number on every path
+        self.evs = tuple(Ev(index, paths[index % len(paths)]) for index in range(count))
+        self.bad: list[Ev] = []
+        self._params, self._rng, self._floor = params, rng, min(params.ev_min_active, count)
+        self._probe_id = rng.randrange(PROBE_ID_MASK + 1)
+        self._active: list[Ev] = []
+        self._next = 0
+        self._rebuild()
+
+    def __len__(self) -> int:
+        return len(self.evs)
+
+    @property
+    def good_count(self) -> int:
+        """How many EVs are GOOD."""
+        return len(self.evs) - len(self.bad)
+
+    def pick(self, avoid: Ev | None = None) -> Ev:
+        """The EV of the next packet; another one than `avoid` when there is another."""
+        ev = self._advance()
+        return self._advance() if ev is avoid and len(self._active) > 1 else ev
+
+    def _advance(self) -> Ev:
+        if self._next >= len(self._active):
+            last = self._active[-1]
+            self._rng.shuffle(self._active)  # a fixed order would keep two senders in step on the same path
+            if self._active[0] is last:
+                self._active.append(self._active.pop(0))
+            self._next = 0
+        ev = self._active[self._next]
+        self._next += 1
+        return ev
+
+    def retire(self, now: float, ev: Ev, cause: Tx) -> bool:
+        """Takes `ev` out of use after the loss of `cause`; False when it was out already (then it goes to the back of the reserve)."""
+        first = ev.state == GOOD
+        ev.retired_at, ev.cause = now, cause
+        if first:
+            ev.state = ASSUMED_BAD
+            ev.probes_answered, ev.probe_open = 0, False
+            self.bad.append(ev)
+        self._rebuild()
+        return first
+
+    def schedule_probe(self, now: float, ev: Ev, srtt_s: float) -> None:
+        """Sets when `ev` is probed next."""
+        interval = max(self._params.probe_interval_s, self._params.probe_rtts * srtt_s)
+        ev.probe_at = now + interval * (1.0 + self._rng.uniform(-1.0, 1.0) * self._params.probe_jitter)
+
+    def restore(self, ev: Ev) -> None:
+        """Makes `ev` GOOD again."""
+        ev.state, ev.cause, ev.probe_open = GOOD, None, False
+        self.bad.remove(ev)
+        self._rebuild()
+
+    def next_probe(self) -> float | None:
+        """When the next probe is due."""
+        return min((ev.probe_at for ev in self.bad), default=None)
+
+    def due_probes(self, now: float, srtt_s: float) -> list[Ev]:
+        """The EVs to probe now, each with a fresh `probe_id`; a probe without answer until now ends the row of successes."""
+        due = [ev for ev in self.bad if ev.probe_at <= now]
+        for ev in due:
+            if ev.probe_open:
+                ev.probes_answered = 0
+            self._probe_id = (self._probe_id + 1) & PROBE_ID_MASK
+            ev.probe_id, ev.probe_open = self._probe_id, True
+            ev.probes_sent += 1
+            self.schedule_probe(now, ev, srtt_s)
+        return due
+
+    def probe_answered(self, probe_id: int) -> tuple[Ev, bool] | None:
+        """The EV whose probe was answered and whether it has proved itself; None when the answer is late, doubled or forged."""
+        for ev in self.bad:
+            if ev.probe_open and ev.probe_id == probe_id:
+                ev.probe_open = False
+                ev.probes_answered += 1
+                return ev, ev.probes_answered >= self._params.probe_successes
+        return None
+
+    def _rebuild(self) -> None:
+        active = [ev for ev in self.evs if ev.state == GOOD]
+        if len(active) < self._floor:
+            active += sorted(self.bad, key=lambda ev: ev.retired_at)[: self._floor - len(active)]
+        self._rng.shuffle(active)
+        self._active, self._next = active, 0

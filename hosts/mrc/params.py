@@ -1,0 +1,101 @@
+"""The knobs of the MRC transport: every constant with its unit, its default and where it comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from difflib import get_close_matches
+from typing import Any
+
+from hosts.wire import UDP_PORT, UDP_PORTS
+from testbed.errors import UsageError
+
+
+@dataclass(frozen=True)
+class MrcParams:
+    """Parameters of one host's MRC transport; times in seconds, windows in packets. docs/mrc.md says which values are published.
+
+    Raises:
+        UsageError: a value that makes no sense, all of them in one message.
+    """
+
+    payload_bytes: int = 4096
+    udp_port: int = UDP_PORT
+    initial_psn: int = -1  # first PSN of every send QP; -1 draws it from the seed
+    # EVs
+    evs: int = 0  # EVs a QP, rounded up to a multiple of the paths; 0 = one a path
+    ev_min_active: int = 1  # never spray over fewer
+    probe_interval_s: float = 0.050
+    probe_rtts: float = 8.0  # ... but at least so many smoothed RTTs
+    probe_jitter: float = 0.2  # +- share of the interval
+    probe_successes: int = 3
+    # Acknowledgements
+    ack_every: int = 4  # data packets a SACK
+    ack_delay_s: float = 0.002  # longest wait of a SACK
+    ack_gap_delay_s: float = 0.0005  # longest wait once a packet came out of order; spraying makes that normal, so not at once
+    mpr_packets: int = 1024  # receiver's window; multiple of 128 (MRC's unit)
+    # Loss
+    initial_rtt_s: float = 0.020  # taken for the smoothed RTT until the first sample
+    rack_srtt: float = 1.25  # presumed lost when older than rack_srtt x smoothed RTT + rack_rttvar x its variation
+    rack_rttvar: float = 4.0
+    rack_min_s: float = 0.001  # least allowance above the RTT
+    rack_widen_max: float = 16.0  # cap of the allowance's widening after false alarms
+    rack_decay_s: float = 10.0  # each such time halves the widening
+    pto_min_s: float = 0.010
+    rto_min_s: float = 0.250  # a repeated probe timeout that reaches it counts as a retry
+    rto_max_s: float = 4.0
+    rto_retries: int = 7
+    # Window
+    cwnd_initial_packets: int = 16
+    cwnd_min_packets: int = 4
+    cwnd_max_packets: int = 64
+    target_delay_share: float = 0.75  # of the base RTT (UEC's suggestion)
+    target_delay_min_s: float = 0.002
+    target_delay_packets: float = 8.0  # at least so many packets' serialisation time, when link_rate_bps is given
+    link_rate_bps: float = 0.0  # rate of the NIC's link; 0 = unknown
+    base_rtt_window_s: float = 10.0
+
+    def __post_init__(self) -> None:
+        wrong = [problem for bad, problem in self._checks() if bad]
+        if wrong:
+            raise UsageError("transport parameters (mrc): " + "; ".join(wrong))
+
+    def _checks(self) -> list[tuple[bool, str]]:
+        below_one = [name for name in _AT_LEAST_ONE if getattr(self, name) < 1]
+        not_positive = [name for name in _POSITIVE if getattr(self, name) <= 0]
+        return [
+            (bool(below_one), f"{', '.join(below_one)} must be at least 1"),
+            (bool(not_positive), f"{', '.join(not_positive)} must be above 0"),
+            (not 1 <= self.payload_bytes <= 61_440, "payload_bytes must be 1 to 61440"),
+            (self.udp_port not in UDP_PORTS, f"udp_port must be one of {sorted(UDP_PORTS)}"),
+            (self.mpr_packets % 128 != 0 or not 128 <= self.mpr_packets <= 4096, "mpr_packets must be a multiple of 128, 128 to 4096"),
+            (not 0 <= self.evs <= 65_536, "evs must be 0 (one a path) to 65536"),
+            (not self.cwnd_min_packets <= self.cwnd_initial_packets <= self.cwnd_max_packets, "cwnd must obey min <= initial <= max"),
+            (not -1 <= self.initial_psn < 1 << 24, "initial_psn must have 24 bits, or be -1"),
+            (not 0 <= self.probe_jitter < 1, "probe_jitter must be 0 to 1"),
+        ]
+
+    @classmethod
+    def from_mapping(cls, raw: Mapping[str, Any]) -> MrcParams:
+        """Parameters from a scenario's or the agent protocol's mapping.
+
+        Raises:
+            UsageError: an unknown name (with the nearest known one) or a wrong value.
+        """
+        known: dict[str, type] = {field.name: int if isinstance(field.default, int) else float for field in fields(cls)}
+        for name, value in raw.items():
+            if name not in known:
+                near = get_close_matches(name, known, 1)
+                raise UsageError(f"transport parameters (mrc): unknown {name!r}" + (f", did you mean {near[0]!r}?" if near else ""))
+            if isinstance(value, bool) or not isinstance(value, (int, float)):
+                raise UsageError(f"transport parameters (mrc): {name} must be a number, not {value!r}")
+            if known[name] is int and value != int(value):
+                raise UsageError(f"transport parameters (mrc): {name} must be a whole number, not {value!r}")
+        return cls(**{name: known[name](value) for name, value in raw.items()})
+
+
+_AT_LEAST_ONE = ("ev_min_active", "probe_successes", "ack_every", "rto_retries", "cwnd_min_packets", "rack_widen_max")
+_POSITIVE = (
+    "probe_interval_s", "ack_delay_s", "initial_rtt_s", "rack_srtt", "rack_min_s", "rack_decay_s", "pto_min_s", "rto_min_s", "rto_max_s",
+    "target_delay_share", "target_delay_min_s", "base_rtt_window_s",
+)  # fmt: skip

@@ -1,0 +1,179 @@
+"""The receive QP: direct placement, in-order completion, and SACKs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from hosts.core import Completion, PathSpec, Transmit
+from hosts.mrc.frames import Framer, SackFields
+from hosts.mrc.params import MrcParams
+from hosts.wire import DUPLICATE, HELD, PSN_MASK, unwrap
+
+BITMAP_BITS = 64
+MPR_UNIT = 128
+RECEIVED_UNIT_BYTES = 256
+
+
+class ReceiveQp:
+    """What one peer writes here. PSNs are endless inside; `_cack` is the last PSN up to which nothing is missing."""
+
+    def __init__(
+        self, peer: str, qp: int, paths: tuple[PathSpec, ...], params: MrcParams, region: memoryview, rkey: int, base: int
+    ) -> None:
+        self.peer, self.qp = peer, qp
+        self.received_packets = 0
+        self._paths, self._params, self._region, self._rkey, self._base = paths, params, region, rkey, base
+        self._framer: Framer | None = None
+        self._first = self._cack = -1
+        self._mask = 0  # bit i: PSN _cack + 1 + i has arrived
+        self._imms: dict[int, int] = {}  # immediates that wait for their turn
+        self._received_bytes = self._sacks = 0
+        self._pending = 0  # arrivals since the last SACK
+        self._lowest_news = 0  # lowest PSN among them
+        self._due: float | None = None
+        self._at_once = False
+        self._last_psn = self._last_entropy = self._last_stamp = 0
+        self._duplicate = False
+        self._return_ev = 0
+        self._ready: list[tuple[int, SackFields]] = []  # SACKs to send, each with the EV to send it on
+
+    def connect(self, framer: Framer, first_psn: int) -> None:
+        """Takes the peer's attributes."""
+        self._framer, self._first, self._cack = framer, first_psn, first_psn - 1
+
+    def on_data(
+        self,
+        now: float,
+        entropy: int,
+        psn24: int,
+        rtx: bool,
+        stamp: int,
+        va: int,
+        rkey: int,
+        payload: memoryview,
+        imm: int | None,
+        done: list[Completion],
+    ) -> str | None:
+        """Places one data packet. Returns the reason to count when it was refused, else None."""
+        expected = self._cack + 1
+        psn = unwrap(psn24, expected)
+        ahead = psn - expected
+        if ahead >= self._params.mpr_packets or psn < self._first:
+            return "psn_out_of_window"
+        if ahead < 0 or self._mask >> ahead & 1:
+            self._on_duplicate(psn, entropy, stamp)
+            return "duplicate"
+        start = va - self._base
+        if rkey != self._rkey:
+            return "rkey"
+        if start < 0 or start + len(payload) > len(self._region):
+            return "address"
+        self._region[start : start + len(payload)] = payload
+        self.received_packets += 1
+        self._received_bytes += len(payload)
+        if imm is not None:
+            self._imms[psn] = imm
+        if ahead == 0:
+            self._advance(done)
+        else:
+            self._mask |= 1 << ahead
+        self._note(now, psn, entropy, stamp, ahead, imm is not None)
+        if rtx:  # its EV is news that the sender must not lose in a batch
+            self._acknowledge(held=False)
+        return None
+
+    def _advance(self, done: list[Completion]) -> None:
+        """The next expected PSN arrived: moves the cumulative PSN over all that follow without a gap."""
+        mask = self._mask | 1
+        run = (~mask & (mask + 1)).bit_length() - 1  # trailing ones
+        self._mask = mask >> run
+        first, self._cack = self._cack + 1, self._cack + run
+        if self._imms:
+            for psn in sorted(psn for psn in self._imms if first <= psn <= self._cack):
+                done.append(Completion(self.peer, self._imms.pop(psn)))
+
+    def _note(self, now: float, psn: int, entropy: int, stamp: int, ahead: int, last: bool) -> None:
+        """Remembers the arrival and decides when its SACK is due."""
+        params = self._params
+        self._last_psn, self._last_entropy, self._last_stamp = psn, entropy, stamp
+        self._return_ev = entropy
+        if self._pending == 0 or psn < self._lowest_news:
+            self._lowest_news = psn
+        self._pending += 1
+        if last or self._pending >= params.ack_every:
+            self._at_once = True
+            return
+        due = now + (params.ack_gap_delay_s if ahead else params.ack_delay_s)
+        if self._due is None or due < self._due:
+            self._due = due
+
+    def _on_duplicate(self, psn: int, entropy: int, stamp: int) -> None:
+        """Perhaps our SACK was lost: answer at once, over another path than last time."""
+        if self._pending:
+            self._acknowledge(held=True)
+        self._last_psn, self._last_entropy, self._last_stamp = psn, entropy, stamp
+        self._lowest_news, self._pending, self._duplicate = psn, 1, True
+        self._return_ev += 1
+        self._acknowledge(held=False)
+
+    def on_receive_done(self, now: float) -> None:
+        """The socket is empty for now: acknowledges what is due."""
+        if self._at_once:
+            self._acknowledge(held=False)
+
+    def on_timer(self, now: float) -> None:
+        """Sends the SACK that waited long enough."""
+        if self._due is not None and now >= self._due and self._pending:
+            self._acknowledge(held=True)
+
+    def next_deadline(self) -> float | None:
+        """When a waiting SACK is due."""
+        return self._due
+
+    def on_probe(self, entropy: int, probe_id: int, stamp: int) -> None:
+        """Answers a probe over the path it came on, so that both directions are tested."""
+        offset = probe_id - 0x10000 if probe_id & 0x8000 else probe_id
+        self._ready.append((entropy, self._fields(self._cack + 1, entropy, offset, stamp, 0, True)))
+
+    def transmit(self) -> Iterator[Transmit]:
+        """The SACKs that are ready."""
+        if not self._ready or self._framer is None:
+            return
+        ready, self._ready = self._ready, []
+        for entropy, fields in ready:
+            path = self._paths[entropy % len(self._paths)]
+            header, trailer = self._framer.sack(entropy, fields)
+            yield Transmit(path.port, path.destination, header, b"", trailer, True)
+
+    def _acknowledge(self, held: bool) -> None:
+        """Makes the SACKs that cover all news: one, or more when the news spans more than a bitmap."""
+        flags = (HELD if held else 0) | (DUPLICATE if self._duplicate else 0)
+        offset = self._last_psn - (self._cack)
+        if not -0x8000 <= offset < 0x8000:
+            offset = 0
+        for base in self._bases():
+            self._ready.append((self._return_ev, self._fields(base, self._last_entropy, offset, self._last_stamp, flags, False)))
+        self._pending, self._due, self._at_once, self._duplicate = 0, None, False, False
+
+    def _bases(self) -> list[int]:
+        """First PSNs of the bitmaps to send: the end of what has arrived, the beginning, and all news between."""
+        first, highest = self._cack + 1, self._cack + self._mask.bit_length()
+        last_base = highest - BITMAP_BITS + 1
+        if last_base <= first:
+            return [first]
+        bases = [first]
+        base = max(self._lowest_news, first + BITMAP_BITS)
+        while base < last_base:
+            bases.append(base)
+            base += BITMAP_BITS
+        return [*bases, last_base]
+
+    def _fields(self, base: int, entropy: int, ack_offset: int, stamp: int, cc_flags: int, probe_reply: bool) -> SackFields:
+        first = self._cack + 1
+        self._sacks += 1
+        return SackFields(
+            number=self._sacks & PSN_MASK, probe_reply=probe_reply, ack_psn_offset=ack_offset, entropy=entropy, cack=self._cack & PSN_MASK,
+            cc_flags=cc_flags, mpr=self._params.mpr_packets // MPR_UNIT, sack_offset=base - self._cack,
+            bitmap=(self._mask >> (base - first)) & ((1 << BITMAP_BITS) - 1), stamp=stamp, out_of_order=min(self._mask.bit_count(), 0x7FFF),
+            received=self._received_bytes // RECEIVED_UNIT_BYTES & 0xFFFFFF,
+        )  # fmt: skip

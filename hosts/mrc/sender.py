@@ -1,0 +1,357 @@
+"""The send QP: messages to packets, spraying, SACKs, retransmission, probes, timers."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from heapq import heappop, heappush
+from random import Random
+
+from hosts import wire
+from hosts.core import Event, PathSpec, QpError, Transmit
+from hosts.mrc.evs import ASSUMED_BAD, GOOD, Ev, EvSet
+from hosts.mrc.frames import Framer
+from hosts.mrc.loss import Allowance, Flight, Packet, Tx
+from hosts.mrc.params import MrcParams
+from hosts.mrc.window import DelayWindow, RttEstimator, Window
+from hosts.wire import DUPLICATE, HELD, PSN_MASK, RTX_BIT, TS_BIT, timestamp, unwrap
+
+BITMAP_BITS = 64
+COVERAGES = 4  # newest SACK bitmaps remembered: together they say which PSNs the receiver spoke about
+MSN_MASK = 0xFFFF
+
+
+class Message:
+    """One Write-with-Immediate and how far it was cut into packets."""
+
+    __slots__ = ("data", "imm", "msn", "offset", "va")
+
+    def __init__(self, data: memoryview, va: int, imm: int, msn: int) -> None:
+        self.data, self.va, self.imm, self.msn, self.offset = data, va, imm, msn, 0
+
+    def cut(self, psn: int, size_bytes: int) -> Packet:
+        """The next packet."""
+        start, total = self.offset, len(self.data)
+        end = min(start + size_bytes, total)
+        self.offset = end
+        last = end == total
+        if start == 0:
+            opcode = wire.WRITE_ONLY_IMM if last else wire.WRITE_FIRST
+        else:
+            opcode = wire.WRITE_LAST_IMM if last else wire.WRITE_MIDDLE
+        return Packet(psn, opcode, (self.msn, self.msn), self.va + start, self.data[start:end], self.imm if last else None)
+
+
+class SendQp:
+    """Writes to one peer. Times are CLOCK_MONOTONIC seconds; PSNs are endless inside, 24 bits on the wire."""
+
+    def __init__(self, peer: str, qp: int, paths: tuple[PathSpec, ...], params: MrcParams, rng: Random, events: list[Event]) -> None:
+        self.peer, self.qp = peer, qp
+        self.first_psn = rng.randrange(1 << wire.PSN_BITS) if params.initial_psn < 0 else params.initial_psn
+        self.evs = EvSet(paths, params, rng)
+        self.rtt = RttEstimator(params)
+        self.window: Window = DelayWindow(params, self.rtt)
+        self.allowance = Allowance(params, self.rtt)
+        self.flight = Flight(self.allowance)
+        self.error: QpError | None = None
+        self.tx_packets = self.rtx_packets = self.acked_bytes = self.spurious = 0
+        self._params, self._events = params, events
+        self._framer: Framer | None = None
+        self._rkey = self._base = self._posted = 0
+        self._mpr = params.mpr_packets
+        self._una = self._next_psn = self.first_psn  # oldest unacknowledged PSN; next new one
+        self._sacked = 0  # bit i: PSN _una + i was acknowledged
+        self._packets: dict[int, Packet] = {}
+        self._messages: deque[Message] = deque()
+        self._ends: deque[int] = deque()  # last PSN of each message not yet wholly acknowledged
+        self._rtx: list[int] = []  # PSNs to retransmit, a heap: oldest first
+        self._urgent: deque[Packet] = deque()  # copies that a probe timeout sends, whatever the window says
+        self._newest_sack = -1
+        self._covers: deque[int] = deque(maxlen=COVERAGES)  # first PSNs of the newest SACK bitmaps
+        self._limited = False
+        self._look_at: float | None = None
+        self._judge_after = float("-inf")
+        self._timeouts = self._retries = 0
+        self._timeout_base = float("-inf")
+
+    def connect(self, framer: Framer, rkey: int, base: int) -> None:
+        """Takes the peer's attributes; the QP may send from now on."""
+        self._framer, self._rkey, self._base = framer, rkey, base
+
+    def post(self, data: memoryview, remote_offset: int, imm: int) -> None:
+        """Queues a Write-with-Immediate."""
+        if self.error is None:
+            flat = data if data.format == "B" and data.ndim == 1 else data.cast("B")
+            self._messages.append(Message(flat, self._base + remote_offset, imm, self._posted & MSN_MASK))
+            self._posted += 1
+
+    @property
+    def outstanding_messages(self) -> int:
+        """Messages posted that are not wholly acknowledged: their data must not change."""
+        return len(self._messages) + len(self._ends)
+
+    # Sending
+
+    def transmit(self, now: float) -> Iterator[Transmit]:
+        """What may be sent now: copies, due probes, retransmissions, new data."""
+        if self._framer is None or self.error is not None:
+            return
+        for ev in self.evs.due_probes(now, self.rtt.srtt_s) if self.evs.bad else ():
+            yield self._probe(ev, now)
+        while self._urgent:
+            packet = self._urgent.popleft()
+            if packet.psn in self._packets:
+                yield self._send(packet, now)
+        while self.flight.count < self.window.cwnd_packets:
+            next_packet = self._next_packet()
+            if next_packet is None:
+                self._limited = False
+                return
+            yield self._send(next_packet, now)
+        self._limited = True
+
+    def _next_packet(self) -> Packet | None:
+        while self._rtx:
+            packet = self._packets.get(heappop(self._rtx))
+            if packet is not None and packet.queued:
+                packet.queued = False
+                return packet
+        if not self._messages or self._next_psn - self._una >= self._mpr:
+            return None
+        message, psn = self._messages[0], self._next_psn
+        packet = self._packets[psn] = message.cut(psn, self._params.payload_bytes)
+        self._next_psn += 1
+        if packet.imm is not None:
+            self._messages.popleft()
+            self._ends.append(psn)
+        return packet
+
+    def _send(self, packet: Packet, now: float) -> Transmit:
+        assert self._framer is not None
+        before = packet.tx
+        ev = self.evs.pick(before.ev if before is not None else None)
+        stamp = timestamp(now)
+        if self.flight.count == 0:
+            self._timeout_base = now
+        self.flight.send(packet, ev, now, stamp)
+        self.tx_packets += 1
+        flags = TS_BIT
+        if before is not None:
+            flags |= RTX_BIT
+            self.rtx_packets += 1
+        header, trailer = self._framer.data(
+            ev.index, packet.opcode, packet.psn & PSN_MASK | flags, packet.msns, stamp, packet.va, self._rkey, packet.payload, packet.imm
+        )
+        return Transmit(ev.path.port, ev.path.destination, header, packet.payload, trailer, False)
+
+    def _probe(self, ev: Ev, now: float) -> Transmit:
+        assert self._framer is not None
+        self._events.append(Event(now, "probe", {"peer": self.peer, "ev": ev.index, "outcome": "sent"}))
+        header, trailer = self._framer.probe(ev.index, ev.probe_id, timestamp(now))
+        return Transmit(ev.path.port, ev.path.destination, header, b"", trailer, False)
+
+    # Acknowledgements
+
+    def on_probe_reply(self, now: float, probe_id: int) -> None:
+        """A probe was answered."""
+        answer = self.evs.probe_answered(probe_id)
+        if answer is None:
+            return
+        ev, proved = answer
+        self._events.append(Event(now, "probe", {"peer": self.peer, "ev": ev.index, "outcome": "answered"}))
+        if proved:
+            self._restore(now, ev, "probe")
+
+    def on_sack(
+        self, now: float, number: int, cack24: int, ack_offset: int, entropy: int, cc_flags: int, sack_offset: int, bitmap: int
+    ) -> str | None:
+        """Takes a SACK. Returns the reason to count when it cannot be true, else None."""
+        cack = unwrap(cack24, self._una)
+        if cack >= self._next_psn or cack < self.first_psn - 1:
+            return "sack_out_of_window"
+        number = unwrap(number, self._newest_sack) if self._newest_sack >= 0 else number
+        news = number > self._newest_sack  # an overtaken SACK still acknowledges, but what it misses may have arrived since
+        self._newest_sack = max(number, self._newest_sack)
+        named = cack + ack_offset
+        trigger = self._packets.get(named)
+        known = self._transmission(trigger, entropy) if trigger is not None and not cc_flags & DUPLICATE else None
+        self._wrong_verdicts(now, named, entropy, bool(cc_flags & DUPLICATE))
+        base = cack + sack_offset
+        acked = self._acknowledge(now, cack, base, bitmap, trigger, known)
+        rtt_s = now - known.sent_s if known is not None and not cc_flags & HELD else None
+        if rtt_s is not None:
+            self.rtt.sample(now, rtt_s)
+        if acked:
+            self._timeouts = self._retries = 0
+            self._timeout_base = now
+        self.window.on_sack(now, acked, rtt_s, self._limited)
+        if news:
+            self._covers.append(base)
+            for tx in self.flight.overtaken(lambda psn: base <= psn < base + BITMAP_BITS):
+                self._lost(now, tx, "loss_fifo")
+        if known is not None and trigger is not None and trigger.count > 1:
+            self._judge_elders(now, trigger, known)
+        return None
+
+    @staticmethod
+    def _transmission(packet: Packet, entropy: int) -> Tx | None:
+        """The transmission that a SACK names by PSN and EV."""
+        tx = packet.tx
+        if tx is not None and tx.ev.index == entropy:
+            return tx
+        return next((elder for elder in packet.elder if elder.ev.index == entropy), None)
+
+    def _acknowledge(self, now: float, cack: int, base: int, bitmap: int, trigger: Packet | None, known: Tx | None) -> int:
+        """Settles all packets that the SACK says arrived; returns how many are new."""
+        packets, arrived, una, before = self._packets, self.flight.arrived, self._una, len(self._packets)
+        if cack >= una:
+            for psn in range(una, cack + 1):
+                packet = packets.pop(psn, None)
+                if packet is not None:
+                    self.acked_bytes += len(packet.payload)
+                    arrived(packet, now, known if packet is trigger else None)
+            self._sacked >>= cack + 1 - una
+            self._una = una = cack + 1
+            while self._ends and self._ends[0] <= cack:
+                self._ends.popleft()
+        bits = bitmap << (base - una) if base >= una else bitmap >> (una - base)
+        bits &= ((1 << (self._next_psn - una)) - 1) & ~self._sacked
+        self._sacked |= bits
+        while bits:
+            low = bits & -bits
+            bits ^= low
+            packet = packets.pop(una + low.bit_length() - 1, None)
+            if packet is not None:
+                self.acked_bytes += len(packet.payload)
+                arrived(packet, now, known if packet is trigger else None)
+        return before - len(packets)
+
+    def on_receive_done(self, now: float) -> None:
+        """After a batch of SACKs: the verdicts by age."""
+        if self.error is None:
+            self._judge_by_age(now)
+
+    # Loss
+
+    def _covered(self, psn: int) -> bool:
+        return any(base <= psn < base + BITMAP_BITS for base in self._covers)
+
+    def _judge_by_age(self, now: float) -> None:
+        if now < self._judge_after:
+            self._look_at = self._judge_after
+            return
+        lost, self._look_at = self.flight.aged(now, self._covered)
+        for tx in lost:
+            if tx.open:
+                self._lost(now, tx, "loss_rack")
+
+    def _judge_elders(self, now: float, packet: Packet, arrived: Tx) -> None:
+        """A copy arrived, and earlier transmissions of the packet had not: those old enough are lost. Nothing is to be sent again."""
+        for tx in packet.elder:
+            if tx.order < arrived.order and self.flight.old_enough(tx, now):
+                self._blame(now, tx, "loss_rack")
+
+    def _lost(self, now: float, tx: Tx, reason: str) -> None:
+        """A real loss: the EV goes out of use, and what it still carries is sent again on others."""
+        ev = tx.ev
+        doomed = [tx]
+        if reason != "loss_fifo":  # after a FIFO loss the path has delivered since: it is not dead
+            doomed += [other for other in ev.sent if other.open and other is not tx]
+            ev.sent.clear()
+        self._blame(now, tx, reason)
+        for other in doomed:
+            if other is not tx:
+                self.flight.condemn(other)
+            self._retransmit(other.packet)
+
+    def _blame(self, now: float, tx: Tx, reason: str) -> None:
+        ev = tx.ev
+        self.flight.condemn(tx)
+        ev.lost_packets += 1
+        if self.evs.retire(now, ev, tx):
+            self.evs.schedule_probe(now, ev, self.rtt.srtt_s)
+            self._state_event(now, ev, GOOD, ASSUMED_BAD, reason, tx.sent_s)
+        if self.evs.good_count * 2 < len(self.evs):
+            self.window.on_mass_loss(now)
+
+    def _retransmit(self, packet: Packet) -> None:
+        """Queues `packet` unless a transmission of it is still open."""
+        still_open = (packet.tx is not None and packet.tx.open) or any(tx.open for tx in packet.elder)
+        if not packet.queued and not still_open and packet.psn in self._packets:
+            packet.queued = True
+            heappush(self._rtx, packet.psn)
+
+    def _wrong_verdicts(self, now: float, psn: int, entropy: int, duplicate: bool) -> None:
+        """A transmission judged lost arrived after all: the SACK names it, or its only successor came as a duplicate."""
+        for tx in self.flight.condemned(psn):
+            named = tx.ev.index == entropy
+            if (named or (duplicate and tx.packet.count == 2)) and tx.ev.cause is tx:
+                self.spurious += 1
+                self.allowance.widen(now)
+                self._restore(now, tx.ev, "spurious")
+
+    def _restore(self, now: float, ev: Ev, reason: str) -> None:
+        if ev.state == ASSUMED_BAD:
+            self.evs.restore(ev)
+            self._state_event(now, ev, ASSUMED_BAD, GOOD, reason, None)
+
+    def _state_event(self, now: float, ev: Ev, before: str, after: str, reason: str, first_lost_s: float | None) -> None:
+        fields = {
+            "peer": self.peer, "qp": self.qp, "ev": ev.index, "path": list(ev.path.links), "from": before, "to": after, "reason": reason,
+            "last_tx_s": ev.last_tx_s, "first_lost_tx_s": first_lost_s,
+        }  # fmt: skip
+        self._events.append(Event(now, "ev_state", fields))
+
+    # Timers
+
+    def next_deadline(self) -> float | None:
+        """The earliest of: a verdict by age, a probe timeout, a path probe."""
+        if self.error is not None or self._framer is None:
+            return None
+        due = [self._look_at, self._timeout_at(), self.evs.next_probe() if self.evs.bad else None]
+        return min((at for at in due if at is not None), default=None)
+
+    def defer_verdicts(self, until: float) -> None:
+        """This process was late itself: SACKs may wait in the socket, so no verdict by age before `until`."""
+        self._judge_after = until
+
+    def on_timer(self, now: float) -> None:
+        """Runs what is due, but for the path probes, which `transmit` sends."""
+        if self.error is not None:
+            return
+        if self._look_at is not None and now >= self._look_at:
+            self._judge_by_age(now)
+        timeout_at = self._timeout_at()
+        if timeout_at is not None and now >= timeout_at:
+            self._on_timeout(now)
+
+    def _interval_s(self) -> float:
+        params, rtt = self._params, self.rtt
+        base = max(2.0 * rtt.srtt_s + 4.0 * rtt.var_s + params.ack_delay_s, params.pto_min_s)
+        return min(base * float(1 << min(self._timeouts, 30)), params.rto_max_s)
+
+    def _timeout_at(self) -> float | None:
+        oldest = self.flight.oldest()
+        return None if oldest is None else max(oldest.sent_s, self._timeout_base) + self._interval_s()
+
+    def _on_timeout(self, now: float) -> None:
+        """Sends the oldest packet again on another EV, without judging the first: the answer will tell. In the end, the QP fails."""
+        interval_s = self._interval_s()
+        if interval_s >= self._params.rto_min_s:
+            self._retries += 1
+        if self._retries > self._params.rto_retries:
+            self._fail(f"no acknowledgement after {self._params.rto_retries} retries, the last {interval_s:.3g} s long")
+            return
+        oldest = self.flight.oldest()
+        if oldest is not None:
+            self._urgent.append(oldest.packet)
+        self._timeouts += 1
+        self._timeout_base = now
+
+    def _fail(self, reason: str) -> None:
+        self.error = QpError(self.peer, reason)
+        self.flight.clear()
+        for pending in (self._packets, self._messages, self._ends, self._rtx, self._urgent):
+            pending.clear()
+        for ev in self.evs.evs:
+            ev.sent.clear()

@@ -1,0 +1,102 @@
+"""Round-trip times, and the window that reacts to delay.
+
+`Window` is the seam for NSCC: whatever decides `cwnd_packets` sees each SACK once, with the RTT sample and (later) the ECN echo.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from hosts.mrc.params import MrcParams
+
+GAIN_PACKETS = 4.0  # increase a RTT with an empty queue; alpha of htsim's NSCC (4 MSS)
+FAIR_PACKETS = 0.15  # increase a RTT whatever the delay below target; eta of htsim's NSCC
+DECREASE = 0.8  # share of the excess delay that a decrease answers; gamma of htsim's NSCC
+DECREASE_FLOOR = 0.5  # a decrease never cuts more than this (UEC)
+DELAY_WEIGHT = 0.125  # of a new sample in the average queueing delay; the SACKs of an emulated fabric are few
+BITS_PER_BYTE = 8
+
+
+class RttEstimator:
+    """Smoothed RTT and variation (RFC 6298) and the base RTT, a windowed minimum. Seconds."""
+
+    __slots__ = ("_older", "_turn", "_window", "_younger", "last_s", "sampled", "srtt_s", "var_s")
+
+    def __init__(self, params: MrcParams) -> None:
+        self.srtt_s, self.var_s = params.initial_rtt_s, params.initial_rtt_s / 2
+        self.last_s = params.initial_rtt_s
+        self.sampled = False
+        self._window, self._turn = params.base_rtt_window_s / 2, float("-inf")
+        self._younger = self._older = float("inf")
+
+    @property
+    def base_s(self) -> float:
+        """Smallest sample of the window; the smoothed RTT before any."""
+        least = min(self._younger, self._older)
+        return least if least < float("inf") else self.srtt_s
+
+    def sample(self, now: float, rtt_s: float) -> None:
+        """Takes one RTT sample."""
+        self.last_s = rtt_s
+        if self.sampled:
+            self.var_s += (abs(self.srtt_s - rtt_s) - self.var_s) / 4
+            self.srtt_s += (rtt_s - self.srtt_s) / 8
+        else:
+            self.srtt_s, self.var_s, self.sampled = rtt_s, rtt_s / 2, True
+        if now >= self._turn:  # two halves of the window take turns, so that the minimum is forgotten in time
+            self._older, self._younger, self._turn = self._younger, rtt_s, now + self._window
+        elif rtt_s < self._younger:
+            self._younger = rtt_s
+
+
+class Window(Protocol):
+    """How many packets may be in flight."""
+
+    cwnd_packets: float
+
+    def on_sack(self, now: float, acked_packets: int, rtt_s: float | None, limited: bool) -> None:
+        """`acked_packets` arrived; `rtt_s` is a sample or None; `limited` says that the window, not the job, held the sender back."""
+
+    def on_mass_loss(self, now: float) -> None:
+        """Most paths lost packets within one RTT: that is congestion or a dead host, not one dead path."""
+
+
+class DelayWindow:
+    """Aims at a queueing delay; bounded by params' minimum and maximum, so that it cannot collapse."""
+
+    __slots__ = ("_average_s", "_decrease_at", "_params", "_rtt", "_target_floor_s", "cwnd_packets")
+
+    def __init__(self, params: MrcParams, rtt: RttEstimator) -> None:
+        self._params, self._rtt = params, rtt
+        self.cwnd_packets = float(params.cwnd_initial_packets)
+        self._average_s, self._decrease_at = 0.0, float("-inf")
+        packet_s = params.payload_bytes * BITS_PER_BYTE / params.link_rate_bps if params.link_rate_bps > 0 else 0.0
+        self._target_floor_s = max(params.target_delay_min_s, params.target_delay_packets * packet_s)
+
+    @property
+    def target_s(self) -> float:
+        """Queueing delay aimed at."""
+        return max(self._params.target_delay_share * self._rtt.base_s, self._target_floor_s)
+
+    def on_sack(self, now: float, acked_packets: int, rtt_s: float | None, limited: bool) -> None:
+        """Proportional increase below the target, at most one decrease a RTT above it."""
+        if rtt_s is None:
+            return
+        target, delay = self.target_s, max(0.0, rtt_s - self._rtt.base_s)
+        self._average_s += (delay - self._average_s) * DELAY_WEIGHT
+        if delay <= target or self._average_s <= target:
+            if limited:
+                room = max(0.0, 1.0 - max(delay, self._average_s) / target)
+                self._set(self.cwnd_packets + acked_packets * (GAIN_PACKETS * room + FAIR_PACKETS) / self.cwnd_packets)
+        elif now >= self._decrease_at:
+            self._decrease_at = now + self._rtt.srtt_s
+            self._set(self.cwnd_packets * max(DECREASE_FLOOR, 1.0 - DECREASE * (self._average_s - target) / self._average_s))
+
+    def on_mass_loss(self, now: float) -> None:
+        """Halves the window, at most once a RTT."""
+        if now >= self._decrease_at:
+            self._decrease_at = now + self._rtt.srtt_s
+            self._set(self.cwnd_packets * DECREASE_FLOOR)
+
+    def _set(self, packets: float) -> None:
+        self.cwnd_packets = min(max(packets, float(self._params.cwnd_min_packets)), float(self._params.cwnd_max_packets))
