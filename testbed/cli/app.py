@@ -51,9 +51,8 @@ def list_scenarios(as_json: bool) -> Output:
     """List the scenarios that come with the testbed."""
     rows = [_listed(name, path) for name, path in names().items()]
     head = ("NAME", "ARMS", "RUN", "ALL IN ALL", "TITLE")
-    lines = table(
-        [head, *((row["name"], ",".join(row["arms"]), _time(row["duration_s"]), _time(row["expected_s"]), row["title"]) for row in rows)]
-    )
+    cells = [(row["name"], ",".join(row["arms"]), _time(row["duration_s"]), _time(row["expected_s"]), row["title"]) for row in rows]
+    lines = table([head, *cells])
     return Output({"scenarios": rows}, lines)
 
 

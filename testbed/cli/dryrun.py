@@ -37,19 +37,19 @@ def rule_counts(topology: Topology) -> dict[str, int]:
 
 def plan_lines(scenario: Scenario, topology: Topology, drawn: Drawn, verbose: bool) -> list[str]:
     """The plan for people; `verbose` names every node and link, and every rule."""
-    lines = [f"{scenario.name}: {scenario.title}", *_wrapped_header(scenario)]
+    lines = [f"{scenario.name}: {scenario.title}", *_job_lines(scenario)]
     lines += [*_node_lines(topology, verbose), *_link_lines(scenario, topology, verbose)]
     if USID_ARMS.intersection(scenario.arms):
         lines += _rule_lines(topology, verbose)
     return [*lines, *fault_lines(drawn), _time_line(scenario)]
 
 
-def _wrapped_header(scenario: Scenario) -> list[str]:
-    job, hosts = scenario.job, scenario.job_hosts()
+def _job_lines(scenario: Scenario) -> list[str]:
+    job = scenario.job
+    times = f"compute {format_duration(job.compute_s)}, checkpoint every {job.checkpoint_every} steps"
     return [
         f"arms: {', '.join(scenario.arms)}; repeats: {scenario.repeats}; seed: {scenario.seed}",
-        f"job: {len(hosts)} hosts in an {job.ring} ring, {format_size(job.vector_bytes)} a step, compute {format_duration(job.compute_s)}, "
-        f"checkpoint every {job.checkpoint_every} steps",
+        f"job: {len(scenario.job_hosts())} hosts, {job.ring} ring, {format_size(job.vector_bytes)} a step, {times}",
     ]
 
 
@@ -127,27 +127,12 @@ def _range(names: tuple[str, ...]) -> str:
 
 def path_lines(topology: Topology, source: str, target: str) -> list[str]:
     """All shortest paths of a pair, with the uSID list that leads along each."""
-    paths = topology.paths(source, target)
-    head = f"{len(paths)} shortest paths from {source} to {target}:"
-    return [
-        head,
-        *(
-            f"  {number:>3}  {' > '.join(path.nodes)}  to {topologies.usid.destination(topology, path)}"
-            for number, path in enumerate(paths)
-        ),
-    ]
+    paths = path_data(topology, (source, target))
+    lines = [f"  {number:>3}  {' > '.join(path['nodes'])}  to {path['destination']}" for number, path in enumerate(paths)]
+    return [f"{len(paths)} shortest paths from {source} to {target}:", *lines]
 
 
 def path_data(topology: Topology, pair: Iterable[str]) -> list[dict[str, Any]]:
     """The same, JSON-able."""
     source, target = pair
-    return [
-        {
-            "nodes": path.nodes,
-            "links": path.links,
-            "plane": path.plane,
-            "port": path.port,
-            "destination": topologies.usid.destination(topology, path),
-        }
-        for path in topology.paths(source, target)
-    ]
+    return [{**asdict(path), "destination": topologies.usid.destination(topology, path)} for path in topology.paths(source, target)]

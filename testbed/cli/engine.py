@@ -80,9 +80,8 @@ def doctor() -> Output:
     lines = [f"{_mark(check.ok, check.required):7}  {check.name}: {check.detail}" for check in checks]
     lines += [f"  to do: {check.name}: {check.hint}" for check in checks if not check.ok and check.hint]
     verdict = f"{len(missing)} required things are missing" if missing else "this machine can run the testbed"
-    return Output(
-        {"ok": not missing, "checks": [asdict(check) for check in checks]}, [*lines, verdict], HostError.exit_code if missing else 0
-    )
+    data = {"ok": not missing, "checks": [asdict(check) for check in checks]}
+    return Output(data, [*lines, verdict], HostError.exit_code if missing else 0)
 
 
 def _mark(ok: bool, required: bool) -> str:

@@ -62,6 +62,8 @@ def _tell(message: str, exit_code: int, as_json: bool, **more: Any) -> int:
 
 def _usage_text(error: click.ClickException) -> str:
     context = getattr(error, "ctx", None)
+    if type(error).__name__ == "NoArgsIsHelpError":  # since click 8.2; its message is the whole help page
+        return "which command? See `testbed --help`"
     where = f" (see `{context.command_path} --help`)" if context is not None else ""
     return error.format_message() + where
 

@@ -145,9 +145,8 @@ def _replay_problems(faults: list[Fault], duration_s: float) -> list[Problem]:
     problems, last_end_s = [], dict[str, float]()
     for fault in sorted(faults, key=lambda fault: fault.at_s):
         if fault.end_s > duration_s:
-            problems.append(
-                Problem((fault.id,), f"lasts until {fault.end_s:g} s, the run only {duration_s:g} s", "make run.duration longer")
-            )
+            message = f"lasts until {fault.end_s:g} s, the run only {duration_s:g} s"
+            problems.append(Problem((fault.id,), message, "make run.duration longer"))
         if fault.at_s < last_end_s.get(fault.target, 0.0):
             problems.append(Problem((fault.id,), f"overlaps with an earlier fault on {fault.target}"))
         last_end_s[fault.target] = fault.end_s
