@@ -41,7 +41,9 @@ def read_run(folder: Path) -> RunData:
     problems: list[str] = []
     manifest = _json_object(folder / "manifest.json", problems)
     planned = _json_object(folder / "faults.json", problems)
-    scenario = _scenario(folder / "scenario.yaml", problems)
+    given = _scenario(folder / "scenario.yaml", problems)
+    resolved = manifest.get("scenario")
+    scenario = resolved if isinstance(resolved, dict) else given
     repeats = sorted(_arm_folders(folder), key=lambda path: (_arm_rank(path.parent.name, scenario, manifest), int(path.name)))
     arms: dict[str, tuple[ArmRun, ...]] = {}
     for path in repeats:
@@ -110,7 +112,10 @@ def read_arm(folder: Path, planned: Mapping[str, Any]) -> ArmRun:
 
 
 def _duration_s(info: Mapping[str, Any], events: list[Event], steps: list[StepRow]) -> float:
-    """The job's time: as arm.json tells it; of an interrupted arm, up to its last sign of life."""
+    """The job's time: until it was stopped; else as arm.json tells it; of an interrupted arm, up to its last sign of life."""
+    stops = [float(event["t_s"]) for event in events if event.get("event") == "job_stop"]
+    if stops:
+        return stops[-1]
     told = info.get("duration_s")
     if isinstance(told, int | float) and told > 0 and not info.get("interrupted"):
         return float(told)

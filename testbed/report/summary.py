@@ -22,13 +22,13 @@ def summarise(run_dir: Path, settle_s: float = stats.SETTLE_S) -> dict[str, Any]
     return summarise_data(reading.read_run(run_dir), settle_s)
 
 
-def write_summary(run_dir: Path) -> Path:
-    """Writes summary.json into the run's folder and returns its path."""
-    path = run_dir / "summary.json"
+def write_summary(run_dir: Path) -> dict[str, Any]:
+    """Writes summary.json into the run's folder and returns its content."""
+    summary, path = summarise(run_dir), run_dir / "summary.json"
     temporary = path.with_name(path.name + ".part")
-    temporary.write_text(json.dumps(summarise(run_dir), indent=1, allow_nan=False) + "\n", encoding="utf-8")
+    temporary.write_text(json.dumps(summary, indent=1, allow_nan=False) + "\n", encoding="utf-8")
     temporary.replace(path)
-    return path
+    return summary
 
 
 def summarise_data(data: RunData, settle_s: float = stats.SETTLE_S) -> dict[str, Any]:

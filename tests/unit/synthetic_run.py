@@ -1,6 +1,7 @@
 """TEST FIXTURE: writes the folder of a run that never happened, with made-up numbers, in the format of docs/architecture.md.
 
-Nothing here is a measurement. Two arms on the same faults; `mrc` steps are even, `rc-bgp` stalls 1 to 10 s and crashes once in its second repeat.
+Nothing here is a measurement. Two arms on the same faults; `mrc` steps are even, `rc-bgp` stalls 1 to 10 s and crashes once in its second
+repeat.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ import csv
 import json
 import random
 from pathlib import Path
+
+import yaml
 
 DURATION_S = 60.0
 HOSTS = ("h1", "h5", "h9", "h13")
@@ -35,7 +38,7 @@ arms: [mrc, rc-bgp]
 topology: {kind: fat-tree, k: 4}
 job: {vector: 256KiB, compute: 300ms, checkpoint_every: 10}
 run: {duration: 60s}
-expectations:
+expect:
   - {arm: mrc, metric: step_over_median_p100, at_most: 1.5}
   - {arm: mrc, metric: wrong_sums, equals: 0}
   - {arm: mrc, metric: detection_median_rtt, at_most: 3}
@@ -49,8 +52,9 @@ def make_run(root: Path, *, seed: int = 1, mrc_stall_s: float = 0.0, rc_stalls: 
     run.mkdir(parents=True)
     machine = {"kernel": "6.18.0", "cpu": "Imaginary CPU 3000", "cores": 2, "memory": "8000000 kB", "distribution": "Debian GNU/Linux 12"}
     manifest = {
-        "scenario": "construction-site", "seed": 7, "repeats": repeats, "arms": ["mrc", "rc-bgp"], "machine": machine,
-        "versions": {"ovs-vswitchd": "3.1.0"}, "command": "testbed run construction-site --seed 7", "git": "0123456789ab",
+        "scenario": yaml.safe_load(SCENARIO), "seed": 7, "repeats": repeats, "arms": ["mrc", "rc-bgp"], "machine": machine,
+        "versions": {"ovs-vswitchd": "3.1.0"},
+        "command": ["testbed", "run", "construction-site", "--seed", "7"], "revision": "0123456789ab",
     }  # fmt: skip
     _json(run / "manifest.json", manifest)
     (run / "scenario.yaml").write_text(SCENARIO)
@@ -63,7 +67,8 @@ def make_run(root: Path, *, seed: int = 1, mrc_stall_s: float = 0.0, rc_stalls: 
         stalls = dict.fromkeys(RC_STALLS, mrc_stall_s)
         _arm(run / "mrc" / str(repeat), random.Random(seed + repeat), stalls, crash_at_s=None)
         crash = 44.0 if repeat == 2 and rc_stalls is None else None
-        _arm(run / "rc-bgp" / str(repeat), random.Random(seed + 100 + repeat), RC_STALLS if rc_stalls is None else rc_stalls, crash_at_s=crash)
+        slow = RC_STALLS if rc_stalls is None else rc_stalls
+        _arm(run / "rc-bgp" / str(repeat), random.Random(seed + 100 + repeat), slow, crash_at_s=crash)
     return run
 
 
@@ -80,7 +85,8 @@ def _arm(folder: Path, rng: random.Random, stalls: dict[str, float], crash_at_s:
     _csv(folder / "paths.csv", "t_s,host,peer,ev,state,tx_packets,lost_packets,probes_sent", _path_rows(rng, retirements, mrc, stalls))
     _csv(folder / "links.csv", "t_s,link,from_node,tx_packets,tx_bytes,dropped_packets", _link_rows(rng, mrc))
     _csv(folder / "cpu.csv", "t_s,busy,steal,run_queue,lateness_s", [(t / 2, 0.61, 0.0, 2, 0.001) for t in range(120)])
-    _csv(folder / "flows.csv", "t_s,host,peer,tx_packets,rtx_packets,acked_bytes,cwnd_packets,srtt_s", [(0.1, "h1", "h5", 9, 0, 36000, 16, 0.002)])
+    flows = "t_s,host,peer,tx_packets,rtx_packets,acked_bytes,cwnd_packets,srtt_s"
+    _csv(folder / "flows.csv", flows, [(0.1, "h1", "h5", 9, 0, 36000, 16, 0.002)])
     rtts = {h: {"cpu_s": 4.0, "data_packets_sent": 9000, "base_rtt_s": {p: 0.002 for p in HOSTS if p != h}, "drops": {}} for h in HOSTS}
     _json(folder / "agents.json", rtts)
     _json(folder / "arm.json", _arm_info(folder, mrc))
@@ -91,8 +97,9 @@ def _arm_info(folder: Path, mrc: bool) -> dict:
         "verdict": "good" if mrc else "suspect", "reasons": [] if mrc else ["CPU 91% busy (median)"], "cpu_busy_median": 0.61 if mrc else 0.91,
         "cpu_busy_max": 0.99, "steal_max": 0.02, "achieved_rate_share": 0.985, "qdisc_drops": 0, "lateness_p99_s": 0.004,
     }  # fmt: skip
-    fabric = {"datapath": "userspace (netdev)"} if mrc else {"frr": {"keepalive_s": 3, "hold_s": 9, "bfd": False}, "switching": "kernel"}
-    transport = {"mtu_payload": 4096, "rto_s": 0.1} if mrc else {"ack_timeout_s": 0.5, "retry_count": 7}
+    bgp = {"keepalive_s": 3, "hold_s": 9, "coalesce_ms": 10}
+    fabric = {"datapath": "netdev"} if mrc else {"routing": {"options": bgp}}
+    transport = {"probe_interval_s": 0.1} if mrc else {"timeout_exponent": 17}
     return {
         "arm": folder.parent.name, "repeat": int(folder.name), "duration_s": DURATION_S, "bring_up_s": 5.1, "fabric": fabric,
         "transport": transport, "tables_unchanged": True if mrc else None, "fidelity": fidelity, "interrupted": False,

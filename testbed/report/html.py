@@ -1,0 +1,206 @@
+"""report.html: one self-contained file with verdict, findings, tables, pictures and how to reproduce it."""
+
+from __future__ import annotations
+
+import base64
+import io
+import shlex
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import jinja2
+
+from testbed.report import context, findings, style
+from testbed.report.metrics import METRICS
+from testbed.report.model import ArmRun
+from testbed.report.plots import CAPTIONS, draw
+from testbed.report.reading import RunData, read_run
+from testbed.report.summary import summarise_data
+from testbed.report.verdict import Verdict, judge
+
+# The metrics of the big table, most telling first; the others are in summary.json.
+TABLE = tuple(metric for metric in METRICS if not metric.name.startswith(("stall_p50", "lost_stall", "lost_crash")))
+
+
+def write_report(run_dir: Path) -> Path:
+    """Writes report.html and returns its path. What is missing is said in the report; UsageError if the folder is no run."""
+    data = read_run(run_dir)
+    summary = summarise_data(data)
+    path = run_dir / "report.html"
+    temporary = path.with_name(path.name + ".part")
+    temporary.write_text(render(data, summary), encoding="utf-8")
+    temporary.replace(path)
+    return path
+
+
+def render(data: RunData, summary: dict[str, Any]) -> str:
+    """The whole page; every string from the run is escaped by the template."""
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("testbed.report"), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    return environment.get_template("report.html.j2").render(**page(data, summary), pictures=_pictures(data, summary))
+
+
+def page(data: RunData, summary: dict[str, Any]) -> dict[str, Any]:
+    """Everything on the page but the pictures, as plain values."""
+    verdicts = judge(expectations(data.scenario), summary)
+    scenario = data.scenario
+    return {
+        "title": str(scenario.get("title") or summary["scenario"]), "name": summary["scenario"], "folder": data.folder.name,
+        "hypothesis": str(scenario.get("hypothesis") or ""), "headline": headline(verdicts, summary), "verdicts": verdicts,
+        "fidelity": summary["fidelity"], "fidelity_line": context.fidelity_line(summary), "problems": summary["problems"],
+        "findings": findings.findings(summary), "arms": [(arm, context.label(arm)) for arm in summary["arms"]],
+        "metric_rows": metric_rows(summary), "fault_rows": fault_rows(data, summary), "kind_rows": group_rows(summary, "by_kind"),
+        "tier_rows": group_rows(summary, "by_tier"), "allowed": [allowed(run) for run in context.first_runs(data)],
+        "fidelity_rows": fidelity_rows(data), "weak": weak_medians(summary), "machine": context.machine_text(data),
+        "versions": _table(data.manifest.get("versions")), "revision": str(data.manifest.get("revision") or "unknown"),
+        "command": command(data.manifest), "again": again(data, summary), "seed": summary["seed"], "settle_s": summary["settle_s"],
+        "conservative": context.conservative_line(data), "started": str(data.manifest.get("started") or "unknown"),
+    }  # fmt: skip
+
+
+def expectations(scenario: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The scenario's expectations that are complete enough to be judged."""
+    told = scenario.get("expect")
+    entries = told if isinstance(told, list) else []
+    return [entry for entry in entries if isinstance(entry, Mapping) and entry.get("arm") and entry.get("metric")]
+
+
+def headline(verdicts: Iterable[Verdict], summary: Mapping[str, Any]) -> tuple[str, str]:
+    """(good | bad | unsure, one sentence): the verdict on top of the page."""
+    judged = list(verdicts)
+    missed = sum(not verdict.met for verdict in judged)
+    fidelity = summary["fidelity"]["verdict"]
+    if fidelity == "invalid":
+        return "bad", "Not valid: the machine could not carry this run; do not use its figures."
+    if missed:
+        return "bad", f"{missed} of {len(judged)} expectations were not met."
+    doubt = "" if fidelity == "good" else f" The emulation's fidelity is {fidelity}."
+    if not judged:
+        return "unsure", "No expectation was judged." + doubt
+    return ("good" if fidelity == "good" else "unsure"), f"All {len(judged)} expectations were met." + doubt
+
+
+# --- tables ------------------------------------------------------------------------------------------------------------------------------
+
+
+def metric_rows(summary: Mapping[str, Any]) -> list[tuple[str, str, str, list[str]]]:
+    """(name, unit, meaning, one cell an arm)."""
+    rows = []
+    for metric in TABLE:
+        cells = [spread_text(told.get(metric.name, {})) for told in summary["arms"].values()]
+        rows.append((metric.name, metric.unit, metric.meaning, cells))
+    return rows
+
+
+def spread_text(told: Mapping[str, Any]) -> str:
+    """Median and range of the repeats; a dash if nothing was measured."""
+    if told.get("median") is None:
+        return "–"
+    median, low, high = (findings.number(told[name]) for name in ("median", "min", "max"))
+    return median if low == high else f"{median} ({low} to {high})"
+
+
+def fault_rows(data: RunData, summary: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """One row a fault: what was planned, when it came (first repeat of each arm), and each arm's stalls over its repeats."""
+    rows: dict[str, dict[str, Any]] = {}
+    for arm, told in summary["arms"].items():
+        for entry in told["repeats"]:
+            for fault in entry["faults"]:
+                row = rows.setdefault(fault["fault"], {**{k: fault[k] for k in ("fault", "kind", "tier", "target", "planned_s")}, "arms": {}})
+                row["arms"].setdefault(arm, []).append(fault)
+    return [{**row, "cells": [_fault_cell(row["arms"].get(arm, [])) for arm in summary["arms"]]} for row in rows.values()]
+
+
+def _fault_cell(seen: list[dict[str, Any]]) -> dict[str, str]:
+    stalls = sorted(fault["stall_s"] for fault in seen if fault["stall_s"] is not None)
+    first = seen[0] if seen else {"issued_s": None, "effective_s": None}
+    crashes = sum(fault["crashes"] for fault in seen)
+    return {
+        "issued": _offset(first["issued_s"], first.get("planned_s")),
+        "effective": _offset(first["effective_s"], first.get("planned_s")),
+        "stall": f"{findings.seconds(stalls[0])} to {findings.seconds(stalls[-1])}" if len(stalls) > 1 else "".join(map(findings.seconds, stalls)),
+        "notes": ", ".join(filter(None, ["overlapping" if any(f["overlapping"] for f in seen) else "", crashes and findings.plural(crashes, "crash") or ""])),
+    }
+
+
+def _offset(t_s: float | None, planned_s: float | None) -> str:
+    return "–" if t_s is None or planned_s is None else f"+{(t_s - planned_s) * 1e3:.1f} ms"
+
+
+def group_rows(summary: Mapping[str, Any], key: str) -> list[tuple[str, list[str]]]:
+    """One row a kind or tier, one cell an arm: stalls of faults that did not overlap, and of all."""
+    names = dict.fromkeys(name for told in summary["arms"].values() for name in told[key])
+    return [(name, [_group_text(told[key].get(name)) for told in summary["arms"].values()]) for name in names]
+
+
+def _group_text(group: Mapping[str, Any] | None) -> str:
+    if group is None:
+        return "–"
+    told = []
+    for name, part in (("alone", group["alone"]), ("all", group)):
+        if part["faults"]:
+            told.append(f"{name}: {findings.seconds(part['stall_median_s'])}, max {findings.seconds(part['stall_max_s'])} (n = {part['faults']})")
+    return "; ".join(told)
+
+
+def fidelity_rows(data: RunData) -> list[tuple[str, int, Mapping[str, Any]]]:
+    """(arm, repeat, its fidelity entry)."""
+    return [(run.arm, run.repeat, run.info.get("fidelity") or {}) for runs in data.arms.values() for run in runs]
+
+
+def weak_medians(summary: Mapping[str, Any]) -> list[str]:
+    """Where the healthy median rests on little."""
+    return [
+        f"{arm} {entry['repeat']}: "
+        + (f"only {entry['healthy_steps']} steps were clear of faults" if entry["healthy_is_clear"] else "no step was clear of faults; "
+           "the median of all steps stands in, so its stalls and losses are understated")
+        for arm, told in summary["arms"].items() for entry in told["repeats"] if entry["healthy_steps"] < 5
+    ]  # fmt: skip
+
+
+def allowed(run: ArmRun) -> dict[str, Any]:
+    """What one arm was allowed: its datapath, its transport's parameters, its BGP options."""
+    return {
+        "arm": context.label(run.arm),
+        "datapath": context.datapath(run),
+        "transport": [(name, str(value), given) for name, (value, given) in context.transport_parameters(run).items()],
+        "bgp": _table(context.bgp_parameters(run)),
+    }
+
+
+def _table(value: Any) -> list[tuple[str, str]]:
+    return [(str(name), str(entry)) for name, entry in value.items()] if isinstance(value, Mapping) else []
+
+
+def command(manifest: Mapping[str, Any]) -> str:
+    """The command line as it was given; the program without its folder."""
+    told = manifest.get("command")
+    if isinstance(told, list) and told:
+        return shlex.join([Path(str(told[0])).name, *map(str, told[1:])])
+    return str(told or "unknown")
+
+
+def again(data: RunData, summary: Mapping[str, Any]) -> str:
+    """A command that repeats the run from the scenario and the seed in its folder."""
+    overrides = data.scenario.get("overrides") or []
+    sets = [word for entry in overrides if isinstance(entry, str) for word in ("--set", entry)]
+    seed = [] if summary["seed"] is None else ["--seed", str(summary["seed"])]
+    arms = ["--arm", ",".join(data.arms)] if data.arms else []
+    return shlex.join(["sudo", "./testbed.sh", "run", str(Path("results") / data.folder.parent.name / data.folder.name / "scenario.yaml"), *seed, *arms, *sets])
+
+
+# --- pictures ----------------------------------------------------------------------------------------------------------------------------
+
+
+def _pictures(data: RunData, summary: dict[str, Any]) -> list[tuple[str, str, str]]:
+    """(name, PNG in base64, caption) of every picture."""
+    with style.styled():
+        return [(name, _png(figure), CAPTIONS[name]) for name, figure in draw(data, summary)]
+
+
+def _png(figure: Any) -> str:
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=style.DPI)
+    return base64.b64encode(buffer.getvalue()).decode("ascii")

@@ -1,0 +1,257 @@
+"""Pictures of the network: the EVs of one pair over time, how fast dead paths were left, how evenly links were used."""
+
+from __future__ import annotations
+
+import statistics as stdlib
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch, Rectangle
+
+from testbed.report import effects, findings, reading, style
+from testbed.report.context import label
+from testbed.report.model import ArmRun, LinkCounter
+from testbed.report.reading import RunData
+
+BIN_S = 0.5  # width of a cell of the picture of paths: five samples
+MAX_EVS = 32  # more rows than this cannot be read
+BAD_COLOUR = style.VERMILLION
+
+
+# --- paths of one pair -------------------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class EvRow:
+    """One EV of the pair over time: data packets sent by bin, when it was ASSUMED_BAD, when it was probed, its path if known."""
+
+    ev: int
+    sent: Counter[int] = field(default_factory=Counter)
+    bad: list[tuple[float, float]] = field(default_factory=list)
+    probes: list[float] = field(default_factory=list)
+    path: tuple[str, ...] = ()
+
+
+def most_affected_pair(runs: Iterable[ArmRun]) -> tuple[str, str] | None:
+    """The (host, peer) whose EVs were retired most often; None if none was."""
+    seen = Counter((str(event["source"]), str(event.get("peer"))) for run in runs for event in effects.retirements(run))
+    return max(sorted(seen), key=lambda pair: seen[pair], default=None)
+
+
+def read_pair(folder: Path, run: ArmRun, pair: tuple[str, str] | None) -> tuple[tuple[str, str] | None, list[EvRow]]:
+    """The EVs of `pair` (or of the first pair found, if None) from paths.csv and the history."""
+    path = folder / run.arm / str(run.repeat) / "paths.csv"
+    samples = reading.read_table(path, _sample)[0] if path.exists() else []
+    pair = pair or next(((host, peer) for _, host, peer, _, _ in samples), None)
+    rows: dict[int, EvRow] = {}
+    last: dict[int, float] = {}
+    for t_s, host, peer, ev, sent in sorted(samples):
+        if (host, peer) == pair:
+            rows.setdefault(ev, EvRow(ev)).sent[int(t_s // BIN_S)] += max(0, int(sent - last.get(ev, sent)))
+            last[ev] = sent
+    _add_history(rows, run, pair)
+    return pair, [rows[ev] for ev in sorted(rows)]
+
+
+def _sample(row: Mapping[str, str]) -> tuple[float, str, str, int, float]:
+    return float(row["t_s"]), row["host"], row["peer"], int(row["ev"]), float(row["tx_packets"])
+
+
+def _add_history(rows: dict[int, EvRow], run: ArmRun, pair: tuple[str, str] | None) -> None:
+    mine = [event for event in run.named("ev_state", "probe") if (event.get("source"), event.get("peer")) == pair]
+    since: dict[int, float] = {}
+    for event in mine:
+        row, t_s = rows.setdefault(int(event["ev"]), EvRow(int(event["ev"]))), float(event["t_s"])
+        if event["event"] == "probe":
+            row.probes += [t_s] if event.get("outcome") == "sent" else []
+            continue
+        row.path = tuple(event.get("path") or row.path)
+        if event.get("to") == "ASSUMED_BAD":
+            since.setdefault(row.ev, t_s)
+        elif row.ev in since:
+            row.bad.append((since.pop(row.ev), t_s))
+    for ev, t_s in since.items():
+        rows[ev].bad.append((t_s, run.duration_s))
+
+
+def paths_of_pair(data: RunData, summary: Mapping[str, Any], footer: Sequence[str], repeat: int = 1) -> Figure:
+    """One row an EV of the pair whose EVs were retired most often: packets sent, ASSUMED_BAD, probes, faults on the path; a panel an arm."""
+    chosen = [next((run for run in runs if run.repeat == repeat), runs[0]) for runs in data.arms.values() if runs]
+    pair = most_affected_pair(chosen)
+    panels = [(run, *read_pair(data.folder, run, pair)) for run in chosen]
+    panels = [(run, seen, rows[:MAX_EVS]) for run, seen, rows in panels if rows]
+    heights = [0.9 + 0.42 * len(rows) for _, _, rows in panels] or [1.5]
+    figure = style.frame(_paths_title(panels), footer, 0.9 + sum(heights))
+    axes = figure.subplots(len(heights), 1, sharex=True, squeeze=False, gridspec_kw={"height_ratios": heights})[:, 0]
+    if not panels:
+        style.say_nothing_to_show(axes[0], "no paths.csv was found, or it is empty")
+        return figure
+    for panel, (run, seen, rows) in zip(axes, panels, strict=True):
+        _paths_panel(panel, run, seen, rows)
+    axes[-1].set_xlabel("time since the job's start [s]")
+    figure.legend(handles=_paths_legend(chosen), loc="outside lower center", ncols=4, fontsize=style.TEXT_PT - 1.5)
+    return figure
+
+
+def _paths_title(panels: Sequence[tuple[ArmRun, tuple[str, str] | None, list[EvRow]]]) -> str:
+    for run, pair, rows in panels:
+        if len(rows) > 1 and pair:
+            retired = sum(len(row.bad) for row in rows)
+            unused = sum(not any(row.sent.values()) for row in rows)
+            tail = f", {unused} of them never used" if unused else ""
+            times = "once" if retired == 1 else f"{retired} times"
+            return f"{label(run.arm)} sprayed {pair[0]} to {pair[1]} over {len(rows)} EVs{tail}; an EV was retired {times}"
+    return "One pair's packets over time" if panels else "Paths over time: nothing was recorded"
+
+
+def _paths_panel(axes: Axes, run: ArmRun, pair: tuple[str, str] | None, rows: Sequence[EvRow]) -> None:
+    bins = max(1, int(np.ceil(run.duration_s / BIN_S)))
+    rates = np.array([[row.sent[index] / BIN_S for index in range(bins)] for row in rows])
+    edges = np.arange(bins + 1) * BIN_S
+    top = float(rates.max()) or 1.0
+    mesh = axes.pcolormesh(edges, np.arange(len(rows) + 1) - 0.5, rates, cmap="Blues", vmin=0.0, vmax=top * 1.25, rasterized=True)
+    for position, row in enumerate(rows):
+        _row_marks(axes, run, position, row)
+    names = [f"EV {row.ev}" for row in rows] if len(rows) > 1 else ["its one\npath"]
+    axes.set_yticks(range(len(rows)), names, fontsize=style.TEXT_PT - 1.5)
+    axes.set_ylim(len(rows) - 0.5, -0.5)
+    axes.set_xlim(0, run.duration_s or 1.0)
+    axes.grid(visible=False)
+    axes.hlines(np.arange(1, len(rows)) - 0.5, 0, run.duration_s, color="white", linewidth=3)
+    axes.set_title(f"{label(run.arm)}, repeat {run.repeat}: {' to '.join(pair or ('?', '?'))}")
+    bar = axes.figure.colorbar(mesh, ax=axes, pad=0.01, aspect=max(4.0, 3.0 * len(rows)), fraction=0.03)
+    bar.set_label("data packets/s", fontsize=style.TEXT_PT - 3)
+    bar.ax.tick_params(labelsize=style.TEXT_PT - 3)
+
+
+def _row_marks(axes: Axes, run: ArmRun, position: int, row: EvRow) -> None:
+    """Upper edge: probes; middle: ASSUMED_BAD; lower edge: faults on the path."""
+    for begin_s, end_s in row.bad:
+        axes.add_patch(Rectangle((begin_s, position - 0.22), end_s - begin_s, 0.4, facecolor=BAD_COLOUR, alpha=0.55, edgecolor=BAD_COLOUR))
+    axes.vlines(row.probes, position - 0.44, position - 0.26, color="black", linewidth=0.8)
+    for fault in run.faults:
+        if fault.happened and row.path and fault.hits(row.path):
+            colour, hatch = style.fault_look(fault.kind)
+            long_s = fault.until_s(run.duration_s) - fault.begin_s
+            axes.add_patch(Rectangle((fault.begin_s, position + 0.22), long_s, 0.2, facecolor=colour, hatch=hatch, edgecolor="#444444", linewidth=0.5))
+
+
+def _paths_legend(runs: Sequence[ArmRun]) -> list[Any]:
+    return [
+        Patch(color=BAD_COLOUR, alpha=0.55, label="ASSUMED_BAD: retired"),
+        Line2D([], [], color="black", marker="|", ms=8, linestyle="", label="a probe"),
+        *(Patch(facecolor=p.get_facecolor(), hatch=p.get_hatch(), edgecolor="#444444", label=f"{p.get_label()} on this path")
+          for p in style.fault_handles(runs)),
+    ]  # fmt: skip
+
+
+# --- detection ---------------------------------------------------------------------------------------------------------------------------
+
+DETECTION_FLOOR_RTT = 0.1  # the left end of the log axis
+
+
+def detection_times(summary: Mapping[str, Any], footer: Sequence[str]) -> Figure | None:
+    """A point a retired EV: base RTTs from the fault's effect to the last data packet sent on it, a row a kind of fault.
+
+    None if no arm retired an EV because of a fault.
+    """
+    found: dict[tuple[str, str], list[float]] = {}
+    for arm, told in summary["arms"].items():
+        for detection in (detection for entry in told["repeats"] for detection in entry["detections"] if detection["base_rtt_s"]):
+            found.setdefault((arm, detection["kind"]), []).append(detection["after_effect_s"] / detection["base_rtt_s"])
+    if not found:
+        return None
+    figure = style.frame(findings.detection_title(summary), footer, 1.5 + 1.1 * len(found))
+    axes = figure.subplots()
+    for position, ((arm, kind), rtts) in enumerate(found.items()):
+        _strip(axes, position, arm, rtts)
+        axes.annotate(f"n = {len(rtts)}", (1.0, position), xycoords=("axes fraction", "data"), ha="right", va="bottom", xytext=(-4, 8),
+                      textcoords="offset points", fontsize=style.TEXT_PT - 2)  # fmt: skip
+    axes.set_yticks(range(len(found)), [f"{label(arm)}\n{kind} faults" for arm, kind in found])
+    _detection_axes(axes, [rtt for rtts in found.values() for rtt in rtts], len(found))
+    return figure
+
+
+def _strip(axes: Axes, position: int, arm: str, rtts: Sequence[float]) -> None:
+    look = style.arm_style(arm)
+    offsets = position + 0.28 * (np.modf(np.arange(len(rtts)) * 0.618)[0] * 2 - 1)  # golden ratio: spread evenly, the same every time
+    shown = np.maximum(rtts, DETECTION_FLOOR_RTT)
+    axes.plot(shown, offsets, look.marker, color=look.colour, alpha=0.5, ms=6, mew=0, linestyle="", clip_on=False)
+    median = max(stdlib.median(rtts), DETECTION_FLOOR_RTT)
+    axes.vlines([median], position - 0.4, position + 0.4, color="black", linewidth=2)
+    axes.annotate(f"median {findings.number(stdlib.median(rtts))}", (median, position - 0.4), xytext=(4, 0), textcoords="offset points", va="top")
+
+
+def _detection_axes(axes: Axes, rtts: Sequence[float], rows: int) -> None:
+    axes.set_xscale("log")
+    axes.set_xlim(DETECTION_FLOOR_RTT, max(10.0, max(rtts) * 2))
+    axes.set_ylim(rows - 0.4, -0.6)
+    axes.xaxis.set_major_formatter(lambda value, _position: f"{value:g}")
+    axes.grid(visible=False, axis="y")
+    at_floor = sum(rtt <= DETECTION_FLOOR_RTT for rtt in rtts)
+    note = f"; {at_floor} of {len(rtts)} EVs at the left edge: nothing was sent into the fault" if at_floor else ""
+    axes.set_xlabel(f"from the fault's effect to the last data packet sent on the EV [base RTTs]{note}")
+
+
+# --- links -------------------------------------------------------------------------------------------------------------------------------
+
+TIERS = (("T0-T1", "t0_", "t1_"), ("T1-T2", "t1_", "t2_"))
+
+
+def tier_bytes(counters: Sequence[LinkCounter], low: str, high: str) -> list[float]:
+    """Bytes of every link direction between two tiers (names' prefixes, as the contract has them), most first."""
+    return sorted((counter.tx_bytes for counter in counters if counter.link.startswith(low) and f"-{high}" in counter.link), reverse=True)
+
+
+def link_use(data: RunData, footer: Sequence[str], repeat: int = 1) -> Figure:
+    """Bytes a link direction, sorted, for each tier inside the fabric: a panel a tier, an arm's bars side by side."""
+    chosen = [next((run for run in runs if run.repeat == repeat), runs[0]) for runs in data.arms.values() if runs]
+    shown = [tier for tier in TIERS if any(tier_bytes(run.links, *tier[1:]) for run in chosen)]
+    figure = style.frame(_links_title(chosen), footer, 0.7 + 2.6 * max(1, len(shown)))
+    panels = figure.subplots(max(1, len(shown)), 1, squeeze=False)[:, 0]
+    if not shown:
+        style.say_nothing_to_show(panels[0], "no links.csv was found, or it is empty")
+        return figure
+    for axes, (tier, low, high) in zip(panels, shown, strict=True):
+        _links_panel(axes, tier, [(run.arm, tier_bytes(run.links, low, high)) for run in chosen])
+    panels[-1].set_xlabel("link directions, busiest first")
+    return figure
+
+
+def _links_panel(axes: Axes, tier: str, told: Sequence[tuple[str, list[float]]]) -> None:
+    width = 0.84 / len(told)
+    for number, (arm, volumes) in enumerate(told):
+        look = style.arm_style(arm)
+        where = np.arange(len(volumes)) - 0.42 + width * (number + 0.5)
+        axes.bar(where, np.array(volumes) / 1e6, width, color=look.colour, alpha=0.85, hatch=look.hatch, edgecolor="white", linewidth=0,
+                 label=f"{label(arm)}: {_evenness(volumes)}")  # fmt: skip
+    axes.set_title(f"{tier} links")
+    axes.set_ylabel("data sent [MB]")
+    axes.set_xticks([])
+    axes.grid(visible=False, axis="x")
+    axes.set_xlim(-0.8, max((len(volumes) for _, volumes in told), default=1) - 0.2)
+    axes.legend(loc="upper right", fontsize=style.TEXT_PT - 1.5)
+
+
+def _evenness(volumes: Sequence[float]) -> str:
+    mean = stdlib.mean(volumes) if volumes else 0.0
+    if mean <= 0:
+        return "nothing sent"
+    idle = sum(volume < 0.01 * mean for volume in volumes)
+    return f"busiest {findings.number(max(volumes) / mean)}x the mean, {idle} of {len(volumes)} idle"
+
+
+def _links_title(runs: Sequence[ArmRun]) -> str:
+    parts = []
+    for run in runs:
+        volumes = [volume for _, low, high in TIERS for volume in tier_bytes(run.links, low, high)]
+        if volumes and stdlib.mean(volumes) > 0:
+            parts.append(f"{label(run.arm)} {findings.number(max(volumes) / stdlib.mean(volumes))}x")
+    return f"Busiest link inside the fabric against the mean link: {', '.join(parts)}" if parts else "Use of links: nothing was recorded"

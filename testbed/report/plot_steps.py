@@ -1,0 +1,238 @@
+"""Pictures of the job: step times over time, distribution of stalls, lost job time."""
+
+from __future__ import annotations
+
+import math
+import statistics as stdlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+from testbed.report import findings, style
+from testbed.report import statistics as stats
+from testbed.report.context import label
+from testbed.report.model import ArmRun, JobStep
+from testbed.report.reading import RunData
+
+CRASH_COLOUR = "#B00020"
+MEASURABLE_STALL_S = 1e-3  # stalls below this are drawn no finer: the emulation's own noise is larger
+
+
+def plain_seconds(value: float, _position: object = None) -> str:
+    """Tick labels without powers: 0.2, 5, 10."""
+    return f"{value:g}"
+
+
+# --- step time over time ---------------------------------------------------------------------------------------------------------------
+
+
+def step_times(data: RunData, summary: Mapping[str, Any], footer: Sequence[str], repeat: int = 1) -> Figure:
+    """Every step of every arm over time, on one time axis and one (log) scale; `repeat` in full colour, the others light."""
+    arms = {arm: runs for arm, runs in data.arms.items() if runs}
+    figure = style.frame(findings.steps_title(summary), footer, 0.9 + 2.7 * max(1, len(arms)))
+    panels = figure.subplots(max(1, len(arms)), 1, sharex=True, sharey=True, squeeze=False)[:, 0]
+    if not arms:
+        style.say_nothing_to_show(panels[0], "no arm was measured")
+        return figure
+    for axes, (arm, runs) in zip(panels, arms.items(), strict=True):
+        _panel(axes, arm, runs, next((run for run in runs if run.repeat == repeat), runs[0]))
+    _scale(panels, [run for runs in arms.values() for run in runs])
+    panels[-1].set_xlabel("time since the job's start [s]")
+    everything = [run for runs in arms.values() for run in runs]
+    figure.legend(handles=_step_legend(everything), loc="outside lower center", ncols=4, fontsize=style.TEXT_PT - 1.5)
+    return figure
+
+
+def _panel(axes: Axes, arm: str, runs: Sequence[ArmRun], chosen: ArmRun) -> None:
+    look = style.arm_style(arm)
+    style.shade_faults(axes, chosen)
+    for run in runs:
+        if run is not chosen:
+            others = [step for step in stats.job_steps(run) if step.complete]
+            axes.plot([step.end_s for step in others], [step.time_s for step in others], look.marker, color=look.colour, alpha=0.15, ms=3, mew=0)
+    steps = stats.job_steps(chosen)
+    _draw_steps(axes, steps, look)
+    _draw_crashes(axes, chosen)
+    median_s = stats.healthy_median(chosen, steps).median_s
+    if median_s:
+        axes.axhline(median_s, color="#333333", linewidth=1.0, linestyle=(0, (4, 3)), zorder=2)
+    axes.set_title(f"{label(arm)}, repeat {chosen.repeat}: {_panel_words(steps, median_s)}")
+    axes.set_ylabel("step time [s]")
+
+
+def _panel_words(steps: Sequence[JobStep], median_s: float | None) -> str:
+    judged = stats.judged_steps(steps, median_s)
+    if not judged or not median_s:
+        return "no complete step"
+    slowest = max(step.time_s for step in judged)
+    return f"healthy median {findings.seconds(median_s)}, slowest step {findings.seconds(slowest)} ({findings.number(slowest / median_s)}x)"
+
+
+def _draw_steps(axes: Axes, steps: Sequence[JobStep], look: style.ArmStyle) -> None:
+    """A step is a bar from its start to its end at the height of its time, with a marker at its end."""
+    useful = [step for step in steps if step.complete and step.useful]
+    redone = [step for step in steps if step.complete and not step.useful]
+    cut = [step for step in steps if not step.complete and step.time_s > 0]
+    for group in (useful, redone, cut):
+        dotted = ":" if group is cut else "-"
+        times = [step.time_s for step in group]
+        axes.hlines(times, [step.start_s for step in group], [step.end_s for step in group], color=look.colour, linewidth=1.6, linestyle=dotted)
+    axes.plot([step.end_s for step in useful], [step.time_s for step in useful], look.marker, color=look.colour, ms=4, mew=0)
+    axes.plot([step.end_s for step in redone], [step.time_s for step in redone], look.marker, color=look.colour, ms=4.5, mfc="white", mew=1)
+    axes.plot([step.end_s for step in cut], [step.time_s for step in cut], ">", color=look.colour, ms=6, mfc="white", mew=1.2)
+
+
+def _draw_crashes(axes: Axes, run: ArmRun) -> None:
+    restarts = [float(event["t_s"]) for event in run.named("job_restart")]
+    for event in run.named("job_crash"):
+        t_s = float(event["t_s"])
+        back_s = min((restart for restart in restarts if restart > t_s), default=run.duration_s)
+        axes.axvspan(t_s, back_s, ymax=0.06, color=CRASH_COLOUR, alpha=0.8, linewidth=0)
+        axes.axvline(t_s, color=CRASH_COLOUR, linewidth=1.5)
+        axes.annotate(" crash", (t_s, 0.97), xycoords=("data", "axes fraction"), color=CRASH_COLOUR, va="top", weight="bold")
+
+
+def _scale(panels: Sequence[Axes], runs: Sequence[ArmRun]) -> None:
+    times = [step.time_s for run in runs for step in stats.job_steps(run) if step.complete and step.time_s > 0]
+    low, high = min(times, default=0.1), max(times, default=1.0)
+    axes = panels[0]
+    axes.set_yscale("log")
+    axes.set_ylim(low / 1.5, max(high, low * 4) * 1.6)
+    axes.set_xlim(0, max((run.duration_s for run in runs), default=1.0) or 1.0)
+    for panel in panels:
+        panel.yaxis.set_major_locator(LogLocator(10, subs=(1.0, 2.0, 5.0)))
+        panel.yaxis.set_major_formatter(FuncFormatter(plain_seconds))
+        panel.yaxis.set_minor_formatter(NullFormatter())
+
+
+def _step_legend(runs: Sequence[ArmRun]) -> list[Any]:
+    handles: list[Any] = [
+        Line2D([], [], color="#444444", marker="o", ms=4, linewidth=1.6, label="a step, from its start to its end"),
+        Line2D([], [], color="#333333", linestyle=(0, (4, 3)), linewidth=1, label="healthy median"),
+    ]
+    every = [step for run in runs for step in stats.job_steps(run)]
+    if any(step.complete and not step.useful for step in every):
+        handles.append(Line2D([], [], color="#444444", marker="o", mfc="white", ms=4.5, linewidth=1.6, label="redone after a crash"))
+    if any(not step.complete and step.time_s > 0 for step in every):
+        handles.append(Line2D([], [], color="#444444", marker=">", mfc="white", linestyle=":", label="cut short"))
+    if any(run.repeat != 1 for run in runs):
+        handles.append(Line2D([], [], color="#444444", marker="o", ms=3, alpha=0.3, linestyle="", label="other repeats"))
+    if any(run.named("job_crash") for run in runs):
+        handles.append(Patch(color=CRASH_COLOUR, alpha=0.8, label="crash and restart"))
+    return handles + style.fault_handles(runs)
+
+
+# --- stalls ------------------------------------------------------------------------------------------------------------------------------
+
+
+def arm_stalls(runs: Sequence[ArmRun]) -> list[float]:
+    """The stalls of all judged steps of all repeats, each against its own repeat's healthy median."""
+    stalls: list[float] = []
+    for run in runs:
+        steps = stats.job_steps(run)
+        median_s = stats.healthy_median(run, steps).median_s
+        if median_s:
+            stalls += [stats.stall_s(step, median_s) for step in stats.judged_steps(steps, median_s)]
+    return sorted(stalls)
+
+
+def stall_distribution(data: RunData, summary: Mapping[str, Any], footer: Sequence[str]) -> Figure:
+    """CCDF of the stalls on log axes, one line an arm, all repeats together."""
+    figure = style.frame(findings.stalls_title(summary), footer, 5.4)
+    axes = figure.subplots()
+    stalls = {arm: found for arm, runs in data.arms.items() if (found := arm_stalls(runs))}
+    if not stalls:
+        style.say_nothing_to_show(axes, "no stall can be computed: no arm has complete steps")
+        return figure
+    for arm, found in stalls.items():
+        _ccdf(axes, arm, found)
+    _ccdf_axes(axes, [stall for found in stalls.values() for stall in found], max(len(found) for found in stalls.values()))
+    axes.legend(loc="lower left", fontsize=style.TEXT_PT - 1.5, handlelength=3)
+    return figure
+
+
+def _ccdf(axes: Axes, arm: str, stalls: Sequence[float]) -> None:
+    """At x: the share of steps that stalled for x or longer."""
+    look, count = style.arm_style(arm), len(stalls)
+    shown = [max(stall, MEASURABLE_STALL_S) for stall in stalls]
+    shares = [1 - index / count for index in range(count)]
+    none = sum(stall < MEASURABLE_STALL_S for stall in stalls)
+    marks = {name: stats.percentile(stalls, share) or 0.0 for name, share in (("P50", 0.5), ("P99", 0.99), ("P100", 1.0))}
+    told = ", ".join(f"{name} {findings.seconds(value)}" for name, value in marks.items())
+    axes.plot(shown, shares, look.line, color=look.colour, linewidth=2, drawstyle="steps-pre",
+              label=f"{label(arm)}: {told}\n{none / count:.0%} of {count} steps with no measurable stall (< 1 ms)")  # fmt: skip
+    for name, value in marks.items():
+        if value >= MEASURABLE_STALL_S:
+            _mark(axes, name, value, sum(stall >= value for stall in stalls) / count, look)
+
+
+def _mark(axes: Axes, name: str, value: float, share: float, look: style.ArmStyle) -> None:
+    axes.plot([value], [share], look.marker, color=look.colour, ms=9, mec="white", mew=1.2, zorder=5)
+    axes.annotate(name, (value, share), xytext=(7, 7), textcoords="offset points", color=look.colour, weight="bold",
+                  fontsize=style.TEXT_PT - 1)  # fmt: skip
+
+
+def _ccdf_axes(axes: Axes, stalls: Sequence[float], count: int) -> None:
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_xlim(MEASURABLE_STALL_S, max(max(stalls) * 2, 0.1))
+    axes.set_ylim(0.5 / count, 1.6)
+    axes.xaxis.set_major_formatter(FuncFormatter(plain_seconds))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda share, _position: f"{share:.4g}"))
+    axes.set_xlabel("stall: step time above the healthy median [s]")
+    axes.set_ylabel("share of steps that stalled this long or longer")
+
+
+# --- lost job time -----------------------------------------------------------------------------------------------------------------------
+
+
+def lost_job_time(data: RunData, summary: Mapping[str, Any], footer: Sequence[str]) -> Figure:
+    """A bar an arm: the mean lost job time, split into stalls and crashes (only means add up), with every repeat as a point."""
+    arms = [arm for arm in data.arms if findings.values(summary, arm, "lost_job_time_s")]
+    figure = style.frame(findings.lost_title(summary), footer, 1.6 + 1.1 * max(1, len(arms)))
+    axes = figure.subplots()
+    if not arms:
+        style.say_nothing_to_show(axes, "no arm has a healthy median to compare with")
+        return figure
+    for position, arm in enumerate(arms):
+        _lost_bar(axes, position, arm, summary)
+    durations = [run.duration_s for runs in data.arms.values() for run in runs if run.duration_s > 0]
+    axes.set_yticks(range(len(arms)), [label(arm) for arm in arms])
+    axes.invert_yaxis()
+    axes.grid(visible=False, axis="y")
+    axes.set_xlim(0, _room(summary, arms))
+    axes.set_xlabel(f"lost job time a repeat [s], of {findings.seconds(stdlib.median(durations))} job time" if durations else "lost job time [s]")
+    axes.legend(handles=_lost_legend(summary, arms), loc="best", fontsize=style.TEXT_PT - 1.5)
+    return figure
+
+
+def _room(summary: Mapping[str, Any], arms: Sequence[str]) -> float:
+    """The axis' end: room for the words right of the longest bar."""
+    longest = max(max(findings.values(summary, arm, "lost_job_time_s")) for arm in arms)
+    return (longest or 1.0) * 1.55
+
+
+def _lost_bar(axes: Axes, position: int, arm: str, summary: Mapping[str, Any]) -> None:
+    look = style.arm_style(arm)
+    totals = findings.values(summary, arm, "lost_job_time_s")
+    stall = stdlib.mean(findings.values(summary, arm, "lost_stall_s"))
+    crash = stdlib.mean(findings.values(summary, arm, "lost_crash_s"))
+    axes.barh(position, stall, 0.5, color=look.colour, alpha=0.75)
+    axes.barh(position, crash, 0.5, left=stall, color=CRASH_COLOUR, alpha=0.55, hatch="xx", edgecolor="white")
+    offsets = [position + (index - (len(totals) - 1) / 2) * min(0.1, 0.4 / len(totals)) for index in range(len(totals))]
+    axes.plot(totals, offsets, look.marker, color="black", ms=6, mfc="white", mew=1.3, linestyle="", zorder=4)
+    median = summary["arms"][arm]["lost_job_time_s"]["median"]
+    spread = f"  median {findings.seconds(median)}\n  ({findings.seconds(min(totals))} to {findings.seconds(max(totals))})"
+    axes.annotate(spread, (max(max(totals), stall + crash), position), xytext=(6, 0), textcoords="offset points", va="center")
+
+
+def _lost_legend(summary: Mapping[str, Any], arms: Sequence[str]) -> list[Any]:
+    handles: list[Any] = [Patch(color="#888888", alpha=0.75, label="stalls (mean of the repeats)")]
+    if any(math.fsum(findings.values(summary, arm, "lost_crash_s")) > 0 for arm in arms):
+        handles.append(Patch(facecolor=CRASH_COLOUR, alpha=0.55, hatch="xx", edgecolor="white", label="crashes (mean of the repeats)"))
+    return [*handles, Line2D([], [], color="black", marker="o", mfc="white", linestyle="", label="one repeat")]

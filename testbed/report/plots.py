@@ -1,0 +1,64 @@
+"""Draws every picture of a run into its `plots/` folder, as PNG and SVG."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from matplotlib.figure import Figure
+
+from testbed.report import plot_network, plot_steps, style
+from testbed.report.context import footer
+from testbed.report.reading import RunData, read_run
+from testbed.report.summary import summarise_data
+
+FORMATS = ("png", "svg")
+
+# name of the file -> caption in the report
+CAPTIONS = {
+    "steps": "Step time over time. Each step is a bar from its start to its end, at the height of its duration; faults are shaded for as long "
+    "as they were on. All arms share both axes; the scale is logarithmic.",
+    "stalls": "Distribution of stalls over all steps and repeats (log axes): at each x, the share of steps that stalled at least that long. "
+    "Steps without a measurable stall cannot be drawn on a log axis; the legend tells their share.",
+    "lost": "Job time that was lost against a job of healthy steps only. Bars are means, because only means add up to stalls + crashes; each "
+    "point is a repeat.",
+    "paths": "Paths of the pair whose EVs were retired most often. Shade: data packets sent; the bar in the middle of a row: ASSUMED_BAD; ticks "
+    "on its upper edge: probes; on its lower edge: faults that lie on the EV's path.",
+    "detection": "How long a sender still used an EV after a fault had taken effect on its path, in base RTTs of the pair. An EV that happened "
+    "to be idle when the fault came is only found out at its next packet, so idle time of the job (its compute phase) is part of the figure.",
+    "links": "Bytes carried by each direction of each link inside the fabric, sorted: spraying loads links evenly, single paths do not.",
+}
+
+
+def draw(data: RunData, summary: dict[str, Any]) -> Iterator[tuple[str, Figure]]:
+    """Every picture that the run has data for, as (name, figure). Use inside style.styled()."""
+    lines = footer(data, summary)
+    yield "steps", plot_steps.step_times(data, summary, lines)
+    yield "stalls", plot_steps.stall_distribution(data, summary, lines)
+    yield "lost", plot_steps.lost_job_time(data, summary, lines)
+    yield "paths", plot_network.paths_of_pair(data, summary, lines)
+    detection = plot_network.detection_times(summary, lines)
+    if detection is not None:
+        yield "detection", detection
+    yield "links", plot_network.link_use(data, lines)
+
+
+def write_plots(run_dir: Path) -> list[Path]:
+    """Writes plots/<name>.png (150 dpi) and .svg; returns their paths. UsageError if the folder is no run."""
+    data = read_run(run_dir)
+    return write_figures(data, summarise_data(data))
+
+
+def write_figures(data: RunData, summary: dict[str, Any]) -> list[Path]:
+    """As `write_plots`, from a run that was read already."""
+    folder = data.folder / "plots"
+    folder.mkdir(exist_ok=True)
+    written = []
+    with style.styled():
+        for name, figure in draw(data, summary):
+            for kind in FORMATS:
+                path = folder / f"{name}.{kind}"
+                figure.savefig(path, dpi=style.DPI, metadata={"Date": None} if kind == "svg" else None)
+                written.append(path)
+    return written

@@ -1,0 +1,118 @@
+"""How our pictures look: colours for colour-blind readers, a line style and marker an arm, and a frame with title and footer."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import matplotlib
+
+matplotlib.use("Agg")
+
+from matplotlib import rc_context
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.patches import Patch
+
+from testbed.report.model import ArmRun
+
+TITLE_PT, TEXT_PT, FOOTER_PT = 14.0, 11.0, 8.0
+DPI = 150
+WIDTH_IN = 11.0
+
+RC: Mapping[str, Any] = {
+    "font.size": TEXT_PT, "font.family": "DejaVu Sans", "axes.titlesize": TEXT_PT + 1, "axes.titlelocation": "left",
+    "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.color": "#dddddd", "grid.linewidth": 0.7,
+    "axes.axisbelow": True, "hatch.linewidth": 0.6, "legend.frameon": False, "svg.fonttype": "path", "svg.hashsalt": "testbed",
+    "text.parse_math": False,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class ArmStyle:
+    """How one arm is drawn everywhere."""
+
+    colour: str
+    line: str
+    marker: str
+    hatch: str
+
+
+# Okabe and Ito's palette ("Color Universal Design", 2008), fit for all common kinds of colour blindness.
+BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY, BLACK = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000"
+KNOWN_ARMS: Mapping[str, ArmStyle] = {
+    "mrc": ArmStyle(BLUE, "-", "o", ""),
+    "rc-bgp": ArmStyle(VERMILLION, "--", "s", "//"),
+    "rc-bgp-ovs": ArmStyle(GREEN, "-.", "^", "\\\\"),
+    "tcp-bgp": ArmStyle(PURPLE, ":", "D", "xx"),
+    "mrc-bgp": ArmStyle(SKY, "-.", "v", "--"),
+    "rc-static": ArmStyle(BLACK, ":", "P", ".."),
+}
+OTHER_ARM = ArmStyle("#666666", "-", "X", "++")
+
+# kind of fault -> (colour, hatch)
+FAULT_LOOK: Mapping[str, tuple[str, str]] = {
+    "carrier": ("#E9C46A", "////"),
+    "silent": ("#B79FC8", "...."),
+    "switch-kill": ("#9AB8A0", "xxxx"),
+    "switch-reboot": ("#A9C4D9", "\\\\\\\\"),
+}
+OTHER_FAULT = ("#BBBBBB", "++")
+
+
+def arm_style(arm: str) -> ArmStyle:
+    """Colour, line style, marker and hatch of an arm."""
+    return KNOWN_ARMS.get(arm, OTHER_ARM)
+
+
+def fault_look(kind: str) -> tuple[str, str]:
+    """Colour and hatch of a kind of fault."""
+    return FAULT_LOOK.get(kind, OTHER_FAULT)
+
+
+def frame(title: str, footer: Sequence[str], height_in: float) -> Figure:
+    """An empty figure with its title in words on top and the footer below; what is drawn between stays clear of both."""
+    title_lines = textwrap.wrap(title, 88)
+    footer_lines = [line for text in footer for line in textwrap.wrap(text, 175)]
+    top_in = 0.12 + len(title_lines) * TITLE_PT * 1.3 / 72
+    bottom_in = 0.12 + len(footer_lines) * FOOTER_PT * 1.35 / 72
+    height_in += top_in + bottom_in
+    figure = Figure(figsize=(WIDTH_IN, height_in), dpi=DPI, layout="constrained", facecolor="white")
+    engine = figure.get_layout_engine()
+    if isinstance(engine, ConstrainedLayoutEngine):
+        engine.set(rect=(0.004, bottom_in / height_in, 0.99, 1 - (top_in + bottom_in) / height_in), h_pad=0.08)
+    figure.text(0.012, 1 - 0.1 / height_in, "\n".join(title_lines), size=TITLE_PT, weight="bold", va="top", linespacing=1.25)
+    figure.text(0.012, 0.08 / height_in, "\n".join(footer_lines), size=FOOTER_PT, color="#444444", va="bottom", linespacing=1.3)
+    return figure
+
+
+def styled() -> Any:
+    """A context in which our settings hold, and nobody else's are touched."""
+    return rc_context(dict(RC))
+
+
+def shade_faults(axes: Axes, run: ArmRun) -> None:
+    """Shades each fault's interval in the colour and hatch of its kind."""
+    for fault in run.faults:
+        if fault.happened:
+            colour, hatch = fault_look(fault.kind)
+            until_s = min(fault.until_s(run.duration_s), run.duration_s)
+            axes.axvspan(fault.begin_s, until_s, facecolor=colour, edgecolor="#777777", alpha=0.45, hatch=hatch, linewidth=0.0, zorder=0)
+
+
+def fault_handles(runs: Iterable[ArmRun]) -> list[Patch]:
+    """Legend entries of the kinds of fault that happened."""
+    kinds = dict.fromkeys(fault.kind for run in runs for fault in run.faults if fault.happened)
+    return [
+        Patch(facecolor=fault_look(kind)[0], hatch=fault_look(kind)[1], edgecolor="#777777", alpha=0.6, linewidth=0.0, label=f"{kind} fault")
+        for kind in kinds
+    ]
+
+
+def say_nothing_to_show(axes: Axes, text: str) -> None:
+    """An honest empty panel."""
+    axes.set_axis_off()
+    axes.text(0.5, 0.5, "\n".join(textwrap.wrap(text, 70)), ha="center", va="center", transform=axes.transAxes, color="#555555")
