@@ -234,7 +234,8 @@ class Topology:
             hops = self._hops(attached)
             reaching = self._reaching(live, hops, down)
             sources = (source for source in alike if count > 1 or source != (attached, live))
-            if not all(self._has_way(source, hops, reaching) for source in sources):
+            # Any port of a source will do: in both kinds of fabric all ports of a host are equally far from its peer.
+            if any(reaching.isdisjoint(live_switches) for _, live_switches in sources):
                 return False
         return True
 
@@ -254,13 +255,6 @@ class Topology:
                     reached.add(other)
                     frontier.append(other)
         return reached
-
-    @staticmethod
-    def _has_way(source: tuple[tuple[str, ...], tuple[str, ...]], hops: Mapping[str, int], reaching: set[str]) -> bool:
-        """Whether a host with those (attached, live) switches gets through: by one as near as the nearest it was attached to."""
-        attached, live = source
-        least = min(hops[switch] for switch in attached)
-        return any(switch in reaching and hops[switch] == least for switch in live)
 
 
 def did_you_mean(word: str, known: Collection[str]) -> str:

@@ -29,6 +29,7 @@ REFUSED = [
     ("multi-plane", MULTI | {"t1s": 3000}, "6000 T1 switches need more uSIDs"),
     ("multi-plane", MULTI | {"planes": 1000, "t1s": 3, "hosts_per_t0": 10**4}, "name t0_1000_2-eth10003 has more than Linux's 15"),
     ("multi-plane", {"planes": 4, "t0s": 900, "t1s": 900, "hosts_per_t0": 1}, "links are more than"),
+    ("multi-plane", {"planes": 1, "t0s": 4096, "t1s": 1, "hosts_per_t0": 1}, "4096 T0 switches need more uSIDs"),
     ("fat-three", {"k": 4}, "no topology 'fat-three': did you mean fat-tree"),
 ]
 
@@ -52,3 +53,7 @@ def test_a_refusal_is_a_usage_error_of_exit_code_2():
 def test_the_longest_names_of_accepted_fabrics_fit_linux():
     topology = topologies.build("multi-plane", planes=9, t0s=99, t1s=10, hosts_per_t0=2)
     assert max(len(end.ifname) for link in topology.links.values() for end in (link.a, link.b)) <= 15
+
+
+def test_every_usid_of_a_tier_can_be_given_out():
+    assert len(topologies.build("multi-plane", planes=1, t0s=4095, t1s=1, hosts_per_t0=1).switches) == 4096
