@@ -201,7 +201,7 @@ class Routers:
         self._stopped.discard(node)
 
     def restore_host_port(self, node: str, ifname: str) -> None:
-        """Puts the gateway address and the host's neighbour entry back after a T0 port was administratively down: the kernel forgets both."""
+        """Puts the gateway address and the host's neighbour entry back after a T0 port was administratively down."""
         ports.set_up(self._topology, node, self._router(node).pid, ifname)
 
     def close(self) -> None:

@@ -19,8 +19,8 @@ class BgpOptions:
     default of 1000 ms was made for routers with thousands of neighbours; 10 ms here, printed in the manifest.
     ``fast_external_failover``: a session falls at once when its interface loses carrier (FRR's default; RFC 7938 section 7.1 relies on it).
     ``ecmp_width``: `maximum-paths`, the most next hops of one prefix (64; Debian's FRR is built for 256).
-    ``kernel_nexthop_groups``: whether zebra installs next-hop objects (FRR's default) or writes the next hops into each route; why, see
-    docs/decisions/0002-frr-nexthops.md.
+    ``kernel_nexthop_groups``: whether zebra installs next-hop objects (FRR's default) or writes the next hops into each route (ours: with
+    groups IPv6 ECMP does not come back after a cut, FRR issue 12239, measured in docs/decisions/0002-frr-nexthops.md).
     ``ecmp_seed``: base of the routers' hash seeds; each router gets another one, else all tiers choose alike (polarisation).
     ``start_timeout_s``: how long one daemon may take until it answers on its socket.
 
@@ -34,7 +34,7 @@ class BgpOptions:
     coalesce_ms: int = 10
     fast_external_failover: bool = True
     ecmp_width: int = 64
-    kernel_nexthop_groups: bool = True
+    kernel_nexthop_groups: bool = False
     ecmp_seed: int = 0x4D52
     start_timeout_s: float = 20.0
 
