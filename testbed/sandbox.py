@@ -117,12 +117,8 @@ def _spawn(command: Sequence[str], lifeline: int, mask: set[signal.Signals] | se
         die()
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
-    return subprocess.Popen(
-        ["unshare", *_NAMESPACES, "--", *command],
-        preexec_fn=arrange,
-        pass_fds=(lifeline,),
-        env=_environment(lifeline),  # noqa: PLW1509
-    )
+    argv = ["unshare", *_NAMESPACES, "--", *command]
+    return subprocess.Popen(argv, preexec_fn=arrange, pass_fds=(lifeline,), env=_environment(lifeline))  # noqa: PLW1509 - no threads yet
 
 
 def _environment(lifeline: int) -> dict[str, str]:

@@ -17,7 +17,7 @@ from testbed.errors import HostError, UsageError
 from testbed.fabric import hosts, links
 from testbed.fabric.admin import LinkAdmin, Times
 from testbed.fabric.bpf import LinkProgram, build_bpf, row_of
-from testbed.fabric.namespaces import switch_offloads_off, write_sysctls
+from testbed.fabric.namespaces import offloads_on, switch_offloads_off, write_sysctls
 from testbed.fabric.net import FabricNet
 from testbed.fabric.netlink import Netlink
 from testbed.fabric.settings import LinkSettings
@@ -199,7 +199,10 @@ class Fabric:
             self._verify_ports_of(node)
 
     def _verify_ports_of(self, node: str) -> None:
-        for link, _end, at_a in links.ports_of(node, self.topology.links_of(node)):
+        ports = links.ports_of(node, self.topology.links_of(node))
+        for ifname, names in offloads_on(self.pid(node), [end.ifname for _link, end, _at_a in ports]).items():
+            raise HostError(f"port {ifname}: {', '.join(names)} stays on, so packets would not have their real sizes")
+        for link, _end, at_a in ports:
             links.verify_port(self._kernels[node], link, at_a, self.settings, self._program.program_id)
 
     def _in_parallel(self, action: Callable[[str], None], nodes: Iterable[str]) -> None:

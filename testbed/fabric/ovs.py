@@ -26,7 +26,7 @@ _QUIET = ("-vconsole:off", "-vsyslog:off", "-vfile:warn")
 
 
 def detect_datapath(asked: str, pid: int) -> str:
-    """`system` when the kernel's datapath really works in the namespace of `pid`, else `netdev`. HostError when `system` is asked in vain."""
+    """`system` when the kernel's datapath works in the namespace of `pid`, else `netdev`. HostError when `system` is asked in vain."""
     if asked not in DATAPATHS:
         raise HostError(f"datapath {asked!r}: choose one of {', '.join(DATAPATHS)}")
     if asked == "netdev":
@@ -83,13 +83,17 @@ class OvsSwitch:
 
     def stop(self, orderly: bool) -> None:
         """Ends the daemons: asked to (orderly), or by SIGKILL at once. Returns when they are gone."""
-        for daemon in reversed(self._daemons):
-            daemon.send_signal(signal.SIGTERM if orderly else signal.SIGKILL)
+        self.signal(signal.SIGTERM if orderly else signal.SIGKILL)
         for daemon in reversed(self._daemons):
             _reap(daemon)
         self._daemons = []
         if self._datapath == "system":  # the kernel would go on forwarding without its daemon
             run_any(in_net(self._pid, ["ovs-dpctl", "del-dp", "ovs-system"]), f"switch {self.name}: removing its datapath")
+
+    def signal(self, signo: int) -> None:
+        """Sends a signal to both daemons, the forwarding one first; without waiting."""
+        for daemon in reversed(self._daemons):
+            daemon.send_signal(signo)
 
     def verify(self) -> None:
         """HostError unless tables and port numbers are exactly those of the boot file."""

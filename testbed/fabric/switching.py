@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -108,7 +109,9 @@ class OvsSwitching:
         return {"switching": "ovs", **datapath, "ovs_version": version, "fail_mode": "secure"}
 
     def close(self) -> None:
-        """SIGKILL to all: nothing of theirs is kept."""
+        """SIGKILL to all, then waits for all: nothing of theirs is kept."""
+        for switch in self._switches.values():
+            switch.signal(signal.SIGKILL)
         for switch in self._switches.values():
             switch.stop(orderly=False)
         self._switches.clear()

@@ -1,0 +1,135 @@
+"""What this machine must have: looked at by `testbed doctor`, and before a run. Features are tried, not guessed from versions."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from testbed.command import run_any
+from testbed.errors import HostError, TestbedError
+
+FRR_FOLDERS = ("/usr/lib/frr", "/usr/libexec/frr", "/usr/local/sbin")
+_IN_SANDBOX = ("unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-ec")
+_VETH = "ip link add a0 type veth peer name a1; ip link set a0 up; ip link set a1 up; "
+_HTB = "tc qdisc add dev a0 root handle 1: htb default 20; tc class add dev a0 parent 1: classid 1:20 htb rate 1mbit; "
+
+
+@dataclass(frozen=True)
+class Check:
+    """One requirement: whether it holds, what was found, and what to do otherwise. Without a `required` one no arm works."""
+
+    name: str
+    ok: bool
+    detail: str
+    hint: str
+    required: bool
+
+
+# program, apt package, what for, required
+PROGRAMS = (
+    ("unshare", "util-linux", "sandbox", True),
+    ("nsenter", "util-linux", "starting programs in a node", True),
+    ("mount", "mount", "sandbox", True),
+    ("ip", "iproute2", "links and addresses", True),
+    ("tc", "iproute2", "link rates and the link program", True),
+    ("mnexec", "mininet", "Mininet's nodes", True),
+    ("bash", "bash", "Mininet's nodes", True),
+    ("clang", "clang", "compiling the link program", True),
+    ("ovs-vswitchd", "openvswitch-switch", "the MRC arm's switches", True),
+    ("ovsdb-server", "openvswitch-switch", "the MRC arm's switches", True),
+    ("ovsdb-tool", "openvswitch-common", "the MRC arm's switches", True),
+    ("ovs-vsctl", "openvswitch-switch", "the MRC arm's switches", True),
+    ("ovs-ofctl", "openvswitch-common", "the MRC arm's switches", True),
+    ("zebra", "frr", "the BGP arm", False),
+    ("bgpd", "frr", "the BGP arm", False),
+    ("vtysh", "frr", "the BGP arm", False),
+    ("ping", "iputils-ping", "`h1 ping h2` in the shell", False),
+    ("ifconfig", "net-tools", "some commands of Mininet's prompt", False),
+)
+
+# name, script tried in a scratch sandbox, what to do, required
+FEATURES = (
+    ("namespaces", "true", "run it on a machine, VM or container where root may make namespaces", True),
+    ("veth", _VETH, "the kernel needs CONFIG_VETH", True),
+    ("htb and bfifo", _VETH + _HTB + "tc qdisc add dev a0 parent 1:20 bfifo limit 9000", "the kernel needs CONFIG_NET_SCH_HTB", True),
+    (
+        "u32 filter",
+        _VETH + _HTB + "tc filter add dev a0 parent 1: protocol ipv6 prio 1 u32 match ip6 priority 0xb8 0xfc flowid 1:20",
+        "the kernel needs CONFIG_NET_CLS_U32",
+        True,
+    ),
+    ("clsact", _VETH + "tc qdisc add dev a0 clsact", "the kernel needs CONFIG_NET_SCH_INGRESS and CONFIG_NET_CLS_BPF", True),
+    ("bpf file system", "mount -t bpf bpf /sys/fs/bpf", "the kernel needs CONFIG_BPF_SYSCALL", True),
+    (
+        "SRv6 encapsulation",
+        "ip link set lo up; ip -6 route add fd00::1/128 encap seg6 mode encap segs fcbb:: dev lo",
+        "the kernel needs CONFIG_IPV6_SEG6_LWTUNNEL; without it hosts cannot `ping` in the MRC fabric",
+        False,
+    ),
+    (
+        "Open vSwitch kernel datapath",
+        "ovs-dpctl add-dp tb-probe",
+        "not needed: the userspace datapath is used instead, which costs more CPU a packet",
+        False,
+    ),
+)
+
+
+def checks() -> list[Check]:
+    """Every check, in a fixed order. Needs no root itself, but without root no feature can be tried, and says so."""
+    return [_root(), *map(_program, PROGRAMS), _libbpf(), *(_features() if os.geteuid() == 0 else [])]
+
+
+def require() -> None:
+    """HostError with all that is missing at once, and what to do about each."""
+    missing = [check for check in checks() if check.required and not check.ok]
+    if missing:
+        raise HostError("this machine cannot run the testbed: " + "; ".join(f"{c.name}: {c.detail} ({c.hint})" for c in missing))
+
+
+def _root() -> Check:
+    good = os.geteuid() == 0
+    detail = "yes" if good else "no, so kernel features were not tried"
+    return Check("root", good, detail, "run it as `sudo ./testbed.sh ...`", True)
+
+
+def _program(entry: tuple[str, str, str, bool]) -> Check:
+    name, package, purpose, required = entry
+    found = shutil.which(name) or _in_folders(name, FRR_FOLDERS)
+    return Check(name, found is not None, found or f"not installed; for {purpose}", f"apt install {package}", required)
+
+
+def _in_folders(name: str, folders: Iterable[str]) -> str | None:
+    return next((str(path) for folder in folders if os.access(path := Path(folder) / name, os.X_OK)), None)
+
+
+def _libbpf() -> Check:
+    """Compiling is the test: it needs clang's BPF target and the headers of libbpf and of the kernel."""
+
+    def attempt() -> str:
+        from testbed.fabric.bpf import build_bpf
+
+        return str(build_bpf())
+
+    return _attempt("link program", attempt, "apt install clang libbpf-dev linux-libc-dev")
+
+
+def _attempt(name: str, attempt: Callable[[], str], hint: str) -> Check:
+    try:
+        return Check(name, True, attempt(), hint, True)
+    except TestbedError as error:
+        return Check(name, False, str(error), hint, True)
+
+
+def _features() -> list[Check]:
+    return [_feature(*entry) for entry in FEATURES]
+
+
+def _feature(name: str, script: str, hint: str, required: bool) -> Check:
+    result = run_any([*_IN_SANDBOX, script], f"trying {name}")
+    good = result.returncode == 0
+    said = (result.stderr + result.stdout).strip().splitlines()
+    return Check(name, good, "works" if good else said[-1] if said else f"status {result.returncode}", hint, required)
