@@ -69,8 +69,9 @@ class ArmRun:
     @contextmanager
     def _deployed(self) -> Iterator[Fabric]:
         links = self.scenario.links
-        settings = LinkSettings(rate_bps=links.rate_bps, mtu_bytes=links.mtu_bytes, queue_bytes=self.scenario.queue_bytes)
-        options = {"bgp": BgpOptions(**dict(self.scenario.bgp))} if SWITCHING_OF_ARM[self.arm] == "frr" else {}
+        settings = LinkSettings(rate_bps=round(links.rate_bps), mtu_bytes=links.mtu_bytes, queue_bytes=self.scenario.queue_bytes)
+        bgp: dict[str, Any] = dict(self.scenario.bgp)
+        options = {"bgp": BgpOptions(**bgp)} if SWITCHING_OF_ARM[self.arm] == "frr" else {}
         fabric = Fabric(self.topology, settings, switching=SWITCHING_OF_ARM[self.arm], run_dir=self._private_dir(), options=options)
         self.reporter.phase(f"{self.arm} {self.repeat}: bringing the fabric up")
         try:

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import topologies
-from topologies import Topology
+from topologies import Topology, addresses, usid
 
 TRANSPORT_OF_ARM: Mapping[str, str] = {"mrc": "mrc", "rc-bgp": "rc"}
 SWITCHING_OF_ARM: Mapping[str, str] = {"mrc": "ovs", "rc-bgp": "frr"}
@@ -38,12 +37,12 @@ def peer(topology: Topology, source: str, target: str) -> dict[str, Any]:
     """How `source` reaches `target`: the agent protocol's `next` and `prev`."""
     return {
         "name": target,
-        "address": str(topologies.host_address(topology.nodes[target])),
+        "address": str(addresses.host_address(topology.nodes[target])),
         "paths": [
             {
                 "ev": number,
                 "port": path.port,
-                "destination": str(topologies.destination(topology, path)),
+                "destination": str(usid.destination(topology, path)),
                 "plane": path.plane,
                 "links": list(path.links),
             }
@@ -71,7 +70,7 @@ def agent_config(
             "compute_s": job.compute_s,
             "checkpoint_every": job.checkpoint_every,
         },
-        "addresses": {"outer": str(topologies.usid_address(node)), "inner": str(topologies.host_address(node))},
+        "addresses": {"outer": str(addresses.usid_address(node)), "inner": str(addresses.host_address(node))},
         "next": peer(topology, host, ring[(rank + 1) % len(ring)]),
         "prev": peer(topology, host, ring[(rank - 1) % len(ring)]),
         "files": {kind: str(folder / f"{host}.{suffix}") for kind, suffix in files.items()},
