@@ -37,9 +37,10 @@ class Lab:
         return namespace.run(self.pid(node), f"{node}: ip", ["ip", *argv])
 
     def _make_links(self) -> None:
+        """Indexes are unique: the kernel reports carrier up to a second late where an interface and its peer have the same one."""
         lines = [
-            f"link add {link.a.ifname} address {mac(link.a)} netns {self.pid(link.a.node)} type veth"
-            f" peer name {link.b.ifname} address {mac(link.b)} netns {self.pid(link.b.node)}"
+            f"link add {link.a.ifname} index {2 * link.index + 100} address {mac(link.a)} netns {self.pid(link.a.node)} type veth"
+            f" peer name {link.b.ifname} index {2 * link.index + 101} address {mac(link.b)} netns {self.pid(link.b.node)}"
             for link in self.topology.links.values()
         ]
         subprocess.run(["ip", "-batch", "-"], input="\n".join(lines), text=True, check=True)
