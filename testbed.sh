@@ -293,7 +293,7 @@ testbed() { exec "$VENV/bin/testbed" "$@"; }
 demo() {
     need_root 'The demo' demo
     set_up
-    testbed run construction-site "$@"
+    testbed run construction-site --results "$ROOT/results" "$@"
 }
 
 stage() { # stage <name> <command>...; remembers a failure and goes on

@@ -263,7 +263,7 @@ def test_other_commands_reach_testbed_with_their_arguments(clone: Path) -> None:
 
 def test_demo_runs_the_flagship(clone: Path) -> None:
     done = bash(clone, QUIET_STEPS + "is_root() { true; }\nmain demo --repeat 1")
-    assert done.stdout.splitlines()[-1] == "testbed run construction-site --repeat 1"
+    assert done.stdout.splitlines()[-1] == f"testbed run construction-site --results {clone}/results --repeat 1"
 
 
 def test_the_status_of_testbed_is_handed_on(clone: Path) -> None:
