@@ -26,7 +26,7 @@ from testbed.units import format_duration
 from topologies import BadTopology, Topology, UnknownLink
 
 # More is a mistake in the rate, and would take minutes to draw.
-MAX_EXPECTED_CUTS = 10_000
+MAX_EXPECTED_CUTS = 2_000
 FLOAT32_BYTES = 4
 
 
@@ -114,8 +114,9 @@ def _target_problems(spec: LinkFault | SwitchFault, place: Place, topology: Topo
         try:
             topology.link(spec.link)
         except UnknownLink as error:
-            hint = did_you_mean(spec.link, topology.links, "links")
-            return [Problem((*place, "link"), str(error).split(": ")[0], hint)]
+            message, _, more = str(error).partition(": ")
+            hint = more if "is linked to" in more else did_you_mean(spec.link, topology.links, "links")
+            return [Problem((*place, "link"), message, hint)]
         return []
     if spec.switch in topology.switches:
         return []

@@ -6,6 +6,7 @@ hosts of the job without a live shortest path, is redrawn; if no link is left, t
 
 from __future__ import annotations
 
+import math
 import random
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -143,7 +144,8 @@ class _Drawing:
         left_s = self._healed_s - round(arrival.at_s, 3)
         if arrival.for_s > left_s >= MIN_CUT_S:
             self.counts["shortened"] += 1
-        return round(min(arrival.for_s, left_s) - 0.0005, 3)
+        # Down to whole milliseconds, so that the end never passes the limit; the small sum keeps 4.0 from becoming 3.999.
+        return math.floor(min(arrival.for_s, left_s) * 1000 + 1e-6) / 1000
 
     def _add(self, arrival: Arrival, link: str, at_s: float, for_s: float) -> None:
         self.counts["drawn"] += 1

@@ -33,7 +33,7 @@ class Fault:
     @property
     def end_s(self) -> float:
         """When healing starts, in seconds since the job's start."""
-        return self.at_s + self.for_s
+        return round(self.at_s + self.for_s, 6)
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,8 @@ MAX_TEXT_BYTES = 256 * 1024
 MAX_NODES = 20_000
 MAX_DEPTH = 24
 
+# What PyYAML resolves plain scalars to; a tag that was written out beyond these is refused.
+_TAGS = {f"tag:yaml.org,2002:{kind}" for kind in ("str", "int", "float", "bool", "null", "timestamp", "merge", "value")}
 _NULL = re.compile(r"~|null|Null|NULL|")
 _BOOL = re.compile(r"true|True|TRUE|false|False|FALSE")
 _INT = re.compile(r"[-+]?[0-9]+", re.ASCII)
@@ -111,7 +113,7 @@ class _Plain:
         return data
 
     def _scalar(self, node: yaml.ScalarNode, place: Place) -> Any:
-        if node.tag.startswith("!") or not node.tag.startswith("tag:yaml.org,2002:"):
+        if node.tag not in _TAGS:
             self.problems.append(Problem(place, f"has the tag {node.tag!r}", "write the plain value", node.start_mark.line + 1))
             return None
         return plain_scalar(node.value) if node.style is None else node.value

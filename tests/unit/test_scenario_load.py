@@ -1,0 +1,214 @@
+"""Scenario files: what a good one becomes, overrides, and the messages about bad ones."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from testbed.errors import UsageError
+from testbed.scenario import ScenarioInvalid, load, load_text
+from testbed.scenario.builtin import find, names
+
+GOLDEN = Path(__file__).parent / "scenario_messages"
+GOOD = """\
+name: good
+topology: {kind: fat-tree, k: 4}
+job: {hosts: [h1, h5, h9, h13]}
+run: {duration: 60s, warmup: 5s, settle: 5s}
+faults:
+  - {kind: carrier, link: t0_1_1-t1_1_1, at: 10s, for: 5s}
+  - {kind: switch-kill, switch: t2_1, at: 20s, for: 5s}
+"""
+
+
+def problems(text: str, *overrides: str) -> dict[str, str]:
+    with pytest.raises(ScenarioInvalid) as caught:
+        load_text(text, overrides)
+    return {problem.as_dict()["place"]: problem.message for problem in caught.value.problems}
+
+
+def test_defaults_are_filled_in() -> None:
+    scenario = load_text(GOOD)
+    assert (scenario.links.rate_bps, scenario.links.mtu_bytes, scenario.arms, scenario.repeats) == (10e6, 4352, ("mrc", "rc-bgp"), 1)
+
+
+def test_units_become_si() -> None:
+    scenario = load_text(GOOD, ["links.rate=1Gbit/s", "job.vector=1MiB", "job.compute=250ms"])
+    assert (scenario.links.rate_bps, scenario.job.vector_bytes, scenario.job.compute_s) == (1e9, 2**20, 0.25)
+
+
+def test_the_derived_queue_is_a_round_trip_of_whole_packets() -> None:
+    scenario = load_text(GOOD)
+    assert scenario.queue_bytes == 14 * 4352
+
+
+def test_an_asked_queue_is_taken() -> None:
+    assert load_text(GOOD, ["links.queue=64KiB"]).queue_bytes == 65536
+
+
+def test_all_hosts_are_those_of_the_topology() -> None:
+    assert len(load_text(GOOD, ["job.hosts=all"]).job_hosts()) == 16
+
+
+def test_resolved_is_json_with_units_in_its_keys() -> None:
+    resolved = json.loads(json.dumps(load_text(GOOD).resolved()))
+    assert resolved["links"] == {"rate_bps": 10e6, "mtu_bytes": 4352, "queue_bytes": 60928}
+    assert resolved["faults"][0] == {"kind": "carrier", "link": "t0_1_1-t1_1_1", "at_s": 10.0, "for_s": 5.0}
+
+
+def test_resolved_churn_has_its_window() -> None:
+    scenario = load_text(GOOD, ["faults=[{churn: {tiers: {T0-T1: {cuts_per_minute: 6}}}}]"])
+    churn = scenario.resolved()["faults"][0]["churn"]
+    assert (churn["from_s"], churn["to_s"]) == (5.0, 55.0)
+
+
+def test_the_text_is_kept_as_given() -> None:
+    assert load_text(GOOD).source == GOOD
+
+
+def test_a_link_may_be_named_from_either_end() -> None:
+    assert load_text(GOOD, ["faults[0].link=t1_1_1-t0_1_1"])
+
+
+def test_overrides_reach_into_lists() -> None:
+    assert load_text(GOOD, ["faults[0].at=12s"]).faults[0].at_s == 12.0
+
+
+def test_an_override_may_make_a_section() -> None:
+    assert load_text(GOOD, ["links.rate=20Mbps"]).links.rate_bps == 20e6
+
+
+@pytest.mark.parametrize(
+    "override", ["jobvector", "=3", "faults[x].at=3s", "a..b=1", "faults[7].at=3s", "name.x=1", "job.vector={", "job[0]=1"]
+)
+def test_a_bad_override_is_refused(override: str) -> None:
+    with pytest.raises(ScenarioInvalid, match="--set"):
+        load_text(GOOD, [override])
+
+
+def test_an_overridden_value_has_no_line() -> None:
+    with pytest.raises(ScenarioInvalid) as caught:
+        load_text(GOOD, ["faults[0].at=1s"])
+    assert [problem.line for problem in caught.value.problems] == [None]
+
+
+def test_a_parameter_of_bgp_is_checked_by_its_owner() -> None:
+    assert "hold_s" in problems(GOOD, "bgp.hold_s=1")["$.bgp"]
+
+
+def test_transport_parameters_are_handed_on() -> None:
+    assert load_text(GOOD, ["transport.rc.retries=3"]).transport["rc"] == {"retries": 3}
+
+
+@pytest.mark.parametrize(
+    ("override", "place"),
+    [
+        ("run.duration=8s", "$.run.duration"),
+        ("job.hosts=[h1, h1]", "$.job.hosts[1]"),
+        ("job.hosts=[h1]", "$.job.hosts"),
+        ("job.hosts=[h1, t0_1_1]", "$.job.hosts[1]"),
+        ("job.vector=10B", "$.job.vector"),
+        ("job.checkpoint_every=0", "$.job.checkpoint_every"),
+        ("job.ring=star", "$.job.ring"),
+        ("topology.k=5", "$.topology"),
+        ("topology.k=400", "$.topology.k"),
+        ("topology.kind=ring", "$.topology.kind"),
+        ("topology={kind: multi-plane, planes: 2, t0s: 2, t1s: 2}", "$.topology"),
+        ("links.mtu=100B", "$.links.mtu"),
+        ("links.rate=0bps", "$.links.rate"),
+        ("arms=[mrc, mrc]", "$.arms[1]"),
+        ("arms=[]", "$.arms"),
+        ("arms=mrc", "$.arms"),
+        ("repeats=0", "$.repeats"),
+        ("repeats=true", "$.repeats"),
+        ("seed=-1", "$.seed"),
+        ("seed=1.5", "$.seed"),
+        ("name=../x", "$.name"),
+        ("name=5", "$.name"),
+        ("faults[0].for=50s", "$.faults[0].for"),
+        ("faults[0].at=100s", "$.faults[0].at"),
+        ("faults[0].at=3s", "$.faults[0].at"),
+        ("faults[0].kind=carier", "$.faults[0].kind"),
+        ("faults[0]={link: a}", "$.faults[0]"),
+        ("faults[0]=cut", "$.faults[0]"),
+        ("faults={}", "$.faults"),
+        ("faults[1].switch=t2_9", "$.faults[1].switch"),
+        ("faults[1].switch=h1", "$.faults[1].switch"),
+        ("faults[1]={kind: silent, link: t0_1_1-t1_1_1, at: 14s, for: 1s}", "$.faults[1]"),
+        ("faults[1]={kind: switch-kill, switch: t0_1_1, at: 14s, for: 1s}", "$.faults[1]"),
+        ("faults[0]={churn: {tiers: {}}}", "$.faults[0].churn.tiers"),
+        ("faults[0]={churn: {tiers: {T0-T9: {cuts_per_minute: 1}}}}", "$.faults[0].churn.tiers.T0-T9"),
+        ("faults[0]={churn: {tiers: {T0-T1: {cuts_per_minute: 1}}, kinds: {carrier: 0}}}", "$.faults[0].churn.kinds"),
+        ("faults[0]={churn: {tiers: {T0-T1: {cuts_per_minute: 1}}, from: 1s}}", "$.faults[0].churn.from"),
+        ("faults[0]={churn: {tiers: {T0-T1: {cuts_per_minute: 1}}, to: 59s}}", "$.faults[0].churn.to"),
+        ("faults[0]={churn: {tiers: {T0-T1: {cuts_per_minute: 1}}, down: {distribution: unifrm}}}", "$.faults[0].churn.down.distribution"),
+        (
+            "faults[0]={churn: {tiers: {T0-T1: {cuts_per_minute: 1}}, down: {distribution: uniform, min: 5s, max: 1s}}}",
+            "$.faults[0].churn.down.max",
+        ),
+        ("faults[0]={churn: {tiers: {T0-T1: {cuts_per_minute: 999999}}}}", "$.faults[0].churn.tiers"),
+        ("expect=[{arm: mrc, metric: crashes}]", "$.expect[0]"),
+        ("expect=[{arm: mrc, metric: crases, equals: 0}]", "$.expect[0].metric"),
+        ("expect=[{arm: tcp, metric: crashes, equals: 0}]", "$.expect[0].arm"),
+        ("expect=[{arm: mrc, metric: crashes, at_most: .nan}]", "$.expect[0].at_most"),
+        ("transport.rc.retrys=3", "$.transport.rc.retrys"),
+        ("transport.rc.retries=three", "$.transport.rc.retries"),
+        ("transport.tcp={}", "$.transport.tcp"),
+        ("bgp.hold=3", "$.bgp.hold"),
+        ("bgp.profile=isp", "$.bgp.profile"),
+        ("hypotesis=x", "$.hypotesis"),
+    ],
+)
+def test_a_mistake_is_told_with_its_place(override: str, place: str) -> None:
+    assert place in problems(GOOD, override)
+
+
+def test_a_tier_that_the_topology_lacks_is_refused() -> None:
+    text = GOOD.replace("{kind: fat-tree, k: 4}", "{kind: multi-plane, planes: 2, t0s: 2, t1s: 2, hosts_per_t0: 2}")
+    found = problems(text, "job.hosts=all", "faults=[{churn: {tiers: {T1-T2: {cuts_per_minute: 1}}}}]")
+    assert found == {"$.faults[0].churn.tiers.T1-T2": "this multi-plane has no T1-T2 links"}
+
+
+def test_faults_that_touch_in_time_do_not_overlap() -> None:
+    assert load_text(GOOD, ["faults[1]={kind: silent, link: t0_1_1-t1_1_1, at: 15s, for: 1s}"])
+
+
+@pytest.mark.parametrize("case", sorted(path.stem for path in GOLDEN.glob("*.yaml")))
+def test_messages_are_as_agreed(case: str) -> None:
+    text = (GOLDEN / f"{case}.yaml").read_text(encoding="utf-8")
+    with pytest.raises(ScenarioInvalid) as caught:
+        load_text(text, source=f"{case}.yaml")
+    assert str(caught.value) + "\n" == (GOLDEN / f"{case}.txt").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", sorted(names()))
+def test_every_scenario_of_the_testbed_is_valid(name: str) -> None:
+    scenario = load(find(name))
+    assert scenario.name == name
+    assert scenario.title
+    assert scenario.hypothesis
+    assert scenario.expect
+
+
+def test_a_missing_file_is_told(tmp_path: Path) -> None:
+    with pytest.raises(ScenarioInvalid, match="does not exist"):
+        load(tmp_path / "no.yaml")
+
+
+def test_a_folder_is_no_scenario(tmp_path: Path) -> None:
+    with pytest.raises(ScenarioInvalid, match="is not a file"):
+        load(tmp_path)
+
+
+def test_bytes_that_are_not_text_are_told(tmp_path: Path) -> None:
+    path = tmp_path / "x.yaml"
+    path.write_bytes(b"\xff\xfe\x00name")
+    with pytest.raises(ScenarioInvalid, match="UTF-8"):
+        load(path)
+
+
+def test_an_unknown_name_has_a_hint() -> None:
+    with pytest.raises(UsageError, match="did you mean `quick`"):
+        find("quik")
