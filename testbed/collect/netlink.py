@@ -28,9 +28,9 @@ class NetlinkWatch:
 
     `pids` gives a process in each node's namespace; `record` is called from the watch's thread with history events (docs/architecture.md):
     ``{"t", "source": "netlink", "event": "link", "node", "ifname", "up"}`` when an interface gains or loses carrier (or is set up or down),
-    and ``{..., "event": "fib", "node", "change", "prefix"}`` for each change of an IPv6 route of the main table, link-local ones left out. `t` is the
-    CLOCK_MONOTONIC second at which the message was received. `overruns` counts the times that the kernel dropped messages because the
-    thread did not keep up: then events are missing.
+    and ``{..., "event": "fib", "node", "change", "prefix"}`` for each change of an IPv6 route of the main table, link-local ones left
+    out. `t` is the CLOCK_MONOTONIC second at which the message was received. `overruns` counts the times that the kernel dropped messages
+    because the thread did not keep up: then events are missing.
     """
 
     def __init__(self, pids: Mapping[str, int], record: Record) -> None:
@@ -64,7 +64,7 @@ class NetlinkWatch:
         self._wake = self._waker = -1
 
     def _learn_links(self, node: str, opened: socket.socket) -> None:
-        """Asks for all links, so that only later changes are events. What changes meanwhile arrives on the same socket and is handled too."""
+        """Asks for all links, so that only later changes are events. What changes meanwhile arrives on the same socket as well."""
         opened.settimeout(DUMP_TIMEOUT_S)
         opened.send(rtnetlink.dump_request(rtnetlink.RTM_GETLINK, 1))
         done = False

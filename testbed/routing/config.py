@@ -12,7 +12,6 @@ ASN_T2 = 4_200_000_000
 ASN_T1 = 4_200_100_000
 ASN_T0 = 4_200_200_000
 HOST_ROUTES = "HOSTS"  # name of the prefix list and route map that let only host /128s into BGP
-HOST_BLOCK = "fd00::/16"
 
 
 def asn(topology: Topology, router: str) -> int:
@@ -25,7 +24,7 @@ def asn(topology: Topology, router: str) -> int:
         return ASN_T2
     if node.tier == 1:
         return ASN_T1 + (node.plane if topology.kind == "multi-plane" else node.pod)
-    return ASN_T0 + _number(topology, router)
+    return ASN_T0 + node.index
 
 
 def router_id(topology: Topology, router: str) -> str:
@@ -35,12 +34,12 @@ def router_id(topology: Topology, router: str) -> str:
 
 
 def fabric_ports(topology: Topology, router: str) -> tuple[str, ...]:
-    """Names of the router's interfaces towards other switches, in link order: those that speak BGP."""
-    return tuple(_own_ifname(link, router) for link in topology.links_of(router) if link.tier != "NIC-T0")
+    """Names of the router's interfaces towards other switches, in port order: those that speak BGP."""
+    return tuple(link.end(router).ifname for link in topology.links_of(router) if link.tier != "NIC-T0")
 
 
 def host_ports(topology: Topology, router: str) -> tuple[tuple[str, Link], ...]:
-    """(interface name, link) of the router's ports towards hosts, in link order; empty for T1 and T2."""
+    """(interface name, link) of the router's ports towards hosts, in port order; empty for T1 and T2."""
     return tuple((link.b.ifname, link) for link in topology.links_of(router) if link.tier == "NIC-T0" and link.b.node == router)
 
 
@@ -61,15 +60,15 @@ def zebra_commands(options: BgpOptions) -> tuple[str, ...]:
 
 
 def bgpd_config(topology: Topology, router: str, options: BgpOptions) -> str:
-    """bgpd's whole start file; raises UsageError for a host and for a router with more ports than `ecmp_width` could ever balance."""
+    """bgpd's whole start file; UsageError for a host."""
     if topology.nodes[router].kind != "switch":
         raise UsageError(f"{router} is not a switch: only switches run BGP")
     ports = fabric_ports(topology, router)
     sections = [
         ["frr defaults datacenter", f"hostname {router}"],
+        _host_filter(topology, router),
         [f"router bgp {asn(topology, router)}", *_instance(topology, router, options), *_sessions(ports, options)],
         [" address-family ipv6 unicast", *_family(ports, bool(host_ports(topology, router)), options), " exit-address-family", "exit"],
-        _host_filter() if host_ports(topology, router) else [],
     ]
     return "\n".join(line for section in sections for line in section) + "\n"
 
@@ -108,19 +107,16 @@ def _family(ports: tuple[str, ...], has_hosts: bool, options: BgpOptions) -> lis
     return [*activated, *announced, f"  maximum-paths {options.ecmp_width}"]
 
 
-def _host_filter() -> list[str]:
-    """Only /128s of the hosts' block are announced, whatever else the kernel knows."""
-    return [
-        f"ipv6 prefix-list {HOST_ROUTES} seq 5 permit {HOST_BLOCK} ge 128",
-        f"route-map {HOST_ROUTES} permit 10",
-        f" match ipv6 address prefix-list {HOST_ROUTES}",
-        "exit",
-    ]
+def _host_filter(topology: Topology, router: str) -> list[str]:
+    """Only the router's own hosts are announced, whatever else is connected; no lines for a router without hosts.
 
-
-def _own_ifname(link: Link, router: str) -> str:
-    """The interface at this router's end of the link."""
-    return link.a.ifname if link.a.node == router else link.b.ifname
+    It stands *before* the line that uses it: a route map that appears later is only looked at by bgpd after 5 seconds.
+    """
+    prefixes = [f"{host_prefix(topology, link.a.node)}/128" for _, link in host_ports(topology, router)]
+    if not prefixes:
+        return []
+    permits = [f"ipv6 prefix-list {HOST_ROUTES} seq {5 * number} permit {prefix}" for number, prefix in enumerate(prefixes, start=1)]
+    return [*permits, f"route-map {HOST_ROUTES} permit 10", f" match ipv6 address prefix-list {HOST_ROUTES}", "exit"]
 
 
 def _number(topology: Topology, router: str) -> int:

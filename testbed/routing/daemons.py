@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import pwd
 import shutil
@@ -19,6 +20,7 @@ from testbed.routing.vty import Vty, VtyError
 FOLDERS = ("/usr/lib/frr", "/usr/libexec/frr", "/usr/sbin")
 USER = "frr"
 STOP_TIMEOUT_S = 5.0
+ATOMIC_REPLACE = "--v6-rr-semantics"
 FILE_LIMIT = "1024"  # FRR sizes tables by the limit of open files, which may be a million here
 INSTALL_HINT = "install FRR (`apt-get install frr`) and leave its own service stopped"
 
@@ -119,8 +121,21 @@ def program(name: str) -> str:
 
 def version() -> str:
     """FRR's version, as zebra tells it."""
-    said = subprocess.run([program("zebra"), "--version"], capture_output=True, text=True, check=False).stdout
-    return said.split("\n", 1)[0].rpartition(" ")[2]
+    return _said_by_zebra("--version").split("\n", 1)[0].rpartition(" ")[2]
+
+
+@functools.cache
+def zebra_options() -> tuple[str, ...]:
+    """Options of zebra beyond the common ones: an IPv6 route is replaced in one step, where this zebra can.
+
+    Without it zebra deletes a route and adds it again at every change of its next hops, and packets in between are lost.
+    """
+    return (ATOMIC_REPLACE,) if ATOMIC_REPLACE in _said_by_zebra("--help") else ()
+
+
+def _said_by_zebra(option: str) -> str:
+    """What zebra prints about itself."""
+    return subprocess.run([program("zebra"), option], capture_output=True, text=True, check=False).stdout
 
 
 def daemon(name: str, router: str, folder: Path, options: Sequence[str] = ()) -> Daemon:

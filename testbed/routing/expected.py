@@ -31,11 +31,11 @@ def expected_fibs(topology: Topology, down_links: Collection[str] = (), down_swi
 def _alive(topology: Topology, down_links: Collection[str], down_switches: Collection[str]) -> Mapping[str, tuple[Link, ...]]:
     """The live links of each node; names are checked, so that a typing error is not a silent "all up"."""
     dead = {topology.link(name).name for name in down_links}
-    unknown = set(down_switches) - set(topology.switches)
-    if unknown:
-        raise KeyError(f"no such switch: {', '.join(sorted(unknown))}")
-    up = [link for link in topology.links.values() if link.name not in dead and not {link.a.node, link.b.node} & set(down_switches)]
-    return {node: tuple(link for link in up if node in (link.a.node, link.b.node)) for node in topology.nodes}
+    gone = {topology.node(name).name for name in down_switches}
+    return {
+        node: tuple(link for link in topology.links_of(node) if link.name not in dead and not {link.a.node, link.b.node} & gone)
+        for node in topology.nodes
+    }
 
 
 def _routes_to(topology: Topology, host: str, links_of: Mapping[str, tuple[Link, ...]]) -> dict[str, Route]:
@@ -64,9 +64,8 @@ def _next_wave(
     for sender in sorted(wave):
         path = wave[sender][0]
         for link in links_of[sender]:
-            near, far = (link.a, link.b) if link.a.node == sender else (link.b, link.a)
-            own = topology.nodes[far.node]
-            if own.kind != "switch" or near.node == far.node or far.node in known or asn(topology, far.node) in path:
+            far = link.other(sender)
+            if topology.nodes[far.node].kind != "switch" or far.node in known or asn(topology, far.node) in path:
                 continue
             announced, ports = heard.get(far.node, ((asn(topology, far.node), *path), frozenset()))
             heard[far.node] = (announced, ports | {far.ifname})

@@ -31,7 +31,7 @@ class Router:
     def __init__(self, topology: Topology, name: str, pid: int, folder: Path, options: BgpOptions) -> None:
         self.name, self.pid, self.folder = name, pid, folder
         self._topology, self._options = topology, options
-        self.zebra = daemons.daemon("zebra", name, folder)
+        self.zebra = daemons.daemon("zebra", name, folder, daemons.zebra_options())
         self.bgpd = daemons.daemon("bgpd", name, folder, ("-e", str(options.ecmp_width)))
         self.wanted = sysctl.settings(topology, name, options, inside(pid, sysctl.has_seed))
         self.sysctls: dict[str, str] = {}

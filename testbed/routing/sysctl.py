@@ -65,7 +65,7 @@ def settings(topology: Topology, router: str, options: BgpOptions, has_seed: boo
     share, and half of its next hops would never carry anything. With `has_seed` each router gets a seed of its own; on older kernels
     the tiers hash different fields.
     """
-    ports = [link.a if link.a.node == router else link.b for link in topology.links_of(router)]
+    ports = [link.end(router) for link in topology.links_of(router)]
     per_port = [Setting(f"ipv6/conf/{port.ifname}/{key}", value) for port in ports for key, value in PER_PORT]
     return (*COMMON, *_hashing(topology, router, options, has_seed), *per_port)
 
