@@ -23,7 +23,6 @@ REQUIREMENTS = [
     "numpy>=1.23",
     "PyYAML>=6.0",
     "pydantic>=2.5",
-    "pyroute2>=0.7",
     "rich>=13",
     "jinja2>=3.1",
 ]
@@ -54,7 +53,7 @@ setup(
     ],
     python_requires=">=3.10",
     package_dir={"": "."},  # with it an editable install is one .pth line, which mypy and new packages understand
-    packages=[*find_packages(include=["testbed*", "topologies*", "hosts*"]), "scenarios"],
+    packages=[*find_packages(str(HERE), include=["testbed*", "topologies*", "hosts*"]), "scenarios"],
     package_data={
         "": ["*.yaml", "*.c", "*.h", "*.html", "*.j2", "*.css", "*.js", "py.typed"],
     },
