@@ -119,8 +119,8 @@ TSETH = Header("TSETH", ((("tx_timestamp", 16),), (("flag", 1), ("_resv11", 11),
 RETH = Header("RETH", ((("va", 64),), (("rkey", 32),), (("dma_length", 32),)))
 IMMDT = Header("IMMDT", ((("imm", 32),),))
 AETH = Header("AETH", ((("syndrome", 8), ("msn", 24)),))
-# SETH, NETH, PETH: which fields and how wide, is known; where inside the first word the flags stand is our place (as in UEC's PDS headers).
-# cc_flags HELD and DUPLICATE are ours, see docs/mrc.md.
+# SETH to EETH: the fields and the sizes are known; where the flags of the first word and the reserved bits stand is ours, after UEC's PDS
+# headers. The meaning of cc_flags (HELD, DUPLICATE) is ours too, see docs/mrc.md.
 SETH = Header("SETH", (
     (("type", 5), ("next", 4), ("m", 2), ("probe_reply", 1), ("_resv4", 4)), (("ack_psn_offset", 16),),
     (("entropy", 32),), (("source_id", 16),), (("destination_id", 16),),

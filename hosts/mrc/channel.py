@@ -1,6 +1,6 @@
 """Two hosts and the paths between them in virtual time: drives transport cores without sockets, for tests, benchmarks and experiments.
 
-Every path is FIFO in each direction (delay never lets a packet overtake one on the same path) and has a rate; faults are closed intervals of
+Every path is FIFO in each direction (delay never lets a packet overtake one on the same path) and has a rate; faults are intervals of
 death, random loss and duplication. A host can be stalled, as a process that gets no CPU: packets wait for it in order of arrival.
 """
 
@@ -84,14 +84,15 @@ class Channel:
 
     def run(self, until: float, stop: Callable[[], bool] = lambda: False) -> None:
         """Runs to `until`, or to the first moment at which `stop()` is true."""
-        while self.now <= until and not stop():
+        while not stop():
             self._deliver()
             for index, host in enumerate(self._hosts):
                 if host.runs_at(self.now) <= self.now:
                     self._put(index, host.step(self.now))
             following = self._next_moment()
-            if following is None:
-                break
+            if following is None or following > until:
+                self.now = self.now if stop() else until
+                return
             self.now = max(following, self.now + 1e-7)
 
     def _next_moment(self) -> float | None:

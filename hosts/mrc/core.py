@@ -9,7 +9,7 @@ from typing import Any
 
 from hosts import wire
 from hosts.core import Completion, Event, PeerSpec, QpError, Transmit
-from hosts.mrc.frames import DATA, DATA_BARE, PROBE, SACK, TRANSPORT, Framer, Inspector, Malformed
+from hosts.mrc.frames import DATA, DATA_BARE, PROBE, TRANSPORT, Framer, Inspector, Malformed, parse_sack
 from hosts.mrc.params import MrcParams
 from hosts.mrc.receiver import ReceiveQp
 from hosts.mrc.sender import SendQp
@@ -17,8 +17,6 @@ from hosts.wire import BTH_OFFSET, ICRC_BYTES, PSN_MASK, RTX_BIT, TS_BIT, WITH_I
 
 QP_MASK = 0xFFFFFF
 FIRST_QP = 0x100  # numbers below are kept for special QPs, as QP 2 of endpoint requests
-LATE_S = 0.005  # a timer that runs later than this met a stalled process
-CATCH_UP_S = 0.001  # time given to the sockets after a stall, before verdicts by age
 IMM_BYTES = 4
 
 
@@ -49,7 +47,6 @@ class MrcCore:
         self._senders = {qp.qp: qp for qp in self._send.values()}
         self._receivers = {qp.qp: qp for qp in self._receive.values()}
         self._inspector = Inspector(address)
-        self._deadline: float | None = None
         self._failed: set[str] = set()
 
     # Out of band
@@ -62,6 +59,7 @@ class MrcCore:
             "first_psns": {peer: qp.first_psn for peer, qp in self._send.items()},
             "rkey": self._rkey,
             "base": self._base,
+            "mpr_packets": self._params.mpr_packets,
         }
 
     def connect(self, peers: Mapping[str, Mapping[str, Any]]) -> None:
@@ -69,7 +67,8 @@ class MrcCore:
         for peer, attributes in peers.items():
             if peer in self._send:
                 sender = self._send[peer]
-                sender.connect(self._framer(peer, sender.qp, attributes["receive_qps"][self._name]), attributes["rkey"], attributes["base"])
+                framer = self._framer(peer, sender.qp, attributes["receive_qps"][self._name])
+                sender.connect(framer, attributes["rkey"], attributes["base"], attributes["mpr_packets"])
             if peer in self._receive:
                 receiver = self._receive[peer]
                 framer = self._framer(peer, receiver.qp, attributes["send_qps"][self._name])
@@ -130,14 +129,11 @@ class MrcCore:
             self._drops[wrong] += 1
 
     def _on_sack(self, now: float, qp: SendQp, datagram: memoryview) -> None:
-        if len(datagram) != BTH_OFFSET + SACK.size + ICRC_BYTES:
-            raise Malformed("bad_length")
-        words = SACK.unpack_from(datagram, BTH_OFFSET)
-        number, first, ack_offset, entropy, cack, cc, sack_offset, bitmap = (words[i] for i in (4, 5, 6, 7, 10, 11, 13, 14))
-        if first & wire.PROBE_REPLY_BIT:
-            qp.on_probe_reply(now, ack_offset & 0xFFFF)
+        say = parse_sack(datagram)
+        if say.probe_reply:
+            qp.on_probe_reply(now, say.ack_psn_offset & 0xFFFF)
             return
-        wrong = qp.on_sack(now, number & PSN_MASK, cack & PSN_MASK, ack_offset, entropy, cc & 0xF, sack_offset, bitmap)
+        wrong = qp.on_sack(now, say)
         if wrong is not None:
             raise Malformed(wrong)
 
@@ -149,7 +145,7 @@ class MrcCore:
         qp.on_probe(entropy, words[6], words[9])
 
     def on_receive_done(self, now: float) -> None:
-        """The sockets are empty for now: coalesced SACKs, verdicts by age."""
+        """The sockets are empty for now: coalesced SACKs, verdicts."""
         for receiver in self._receive.values():
             receiver.on_receive_done(now)
         for sender in self._send.values():
@@ -167,18 +163,13 @@ class MrcCore:
     def next_deadline(self) -> float | None:
         """When on_timer must be called at the latest, or None."""
         due = [qp.next_deadline() for qps in (self._receive, self._send) for qp in qps.values()]
-        self._deadline = min((at for at in due if at is not None), default=None)
-        return self._deadline
+        return min((at for at in due if at is not None), default=None)
 
     def on_timer(self, now: float) -> None:
         """Runs the timers that are due."""
-        late = self._deadline is not None and now > self._deadline + LATE_S
-        self._deadline = None
         for receiver in self._receive.values():
             receiver.on_timer(now)
         for sender in self._send.values():
-            if late:
-                sender.defer_verdicts(now + CATCH_UP_S)
             sender.on_timer(now)
             if sender.error is not None:
                 self._fail(now, sender)

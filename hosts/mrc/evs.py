@@ -21,7 +21,7 @@ class Ev:
 
     __slots__ = (
         "acked_order", "cause", "index", "last_tx_s", "lost_packets", "path", "probe_at", "probe_id", "probe_open", "probes_answered",
-        "probes_sent", "retired_at", "sent", "state", "tx_packets",
+        "probes_sent", "retired_at", "rtt_s", "sent", "state", "tx_packets",
     )  # fmt: skip
 
     def __init__(self, index: int, path: PathSpec) -> None:
@@ -34,6 +34,11 @@ class Ev:
         self.retired_at = self.probe_at = float("-inf")
         self.probe_id = -1
         self.probe_open = False
+        self.rtt_s = 0.0  # smoothed; 0 = unknown
+
+    def sample_rtt(self, rtt_s: float) -> None:
+        """Takes one RTT sample of this EV's path."""
+        self.rtt_s += (rtt_s - self.rtt_s) / 8 if self.rtt_s else rtt_s
 
 
 class EvSet:

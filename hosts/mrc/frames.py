@@ -48,6 +48,22 @@ class SackFields(NamedTuple):
     received: int
 
 
+def parse_sack(datagram: memoryview) -> SackFields:
+    """The fields of a sound SACK packet.
+
+    Raises:
+        Malformed: the packet is shorter or longer than a SACK.
+    """
+    if len(datagram) != BTH_OFFSET + SACK.size + ICRC_BYTES:
+        raise Malformed("bad_length")
+    words = SACK.unpack_from(datagram, BTH_OFFSET)
+    number, first, ack_psn_offset, entropy, _, _, cack, cc, mpr, sack_offset, bitmap, state = words[4:]
+    return SackFields(
+        number & wire.PSN_MASK, first & wire.PROBE_REPLY_BIT != 0, ack_psn_offset, entropy, cack & wire.PSN_MASK, cc & 0xF, mpr,
+        sack_offset, bitmap, state >> 48, state >> 33 & 0x7FFF, state & 0xFFFFFF,
+    )  # fmt: skip
+
+
 class Framer:
     """Builds the packets from one host to one peer's QP."""
 

@@ -1,8 +1,10 @@
 """Which transmissions are lost: by the order of a path, by age, and what to do when a verdict proves wrong.
 
 A path is FIFO: a packet that is missing while a later one of the same EV arrived is lost for sure (`loss_fifo`). A dead path delivers no
-later one; there a packet is presumed lost when some packet sent later arrived and it is older than a RTT plus an allowance (`loss_rack`;
-RFC 8985's idea). Both count only arrivals whose transmission is known beyond doubt: packets sent once, or named by the SACK with their EV.
+later one; there a packet is presumed lost when one that was sent later, on any EV, by more than an allowance has arrived before it
+(`loss_rack`, after RFC 8985). No clock takes part in a verdict, only the order of sending and of arrival: a stall of either host or of all
+paths condemns nobody. What is merely overdue is sent again as a copy, and the copy's arrival is the evidence.
+Only arrivals whose transmission is known beyond doubt count: packets sent once, or named by the SACK with EV and timestamp.
 """
 
 from __future__ import annotations
@@ -34,15 +36,20 @@ class Packet:
 class Tx:
     """One transmission of a packet. It is open until it arrived, was judged lost, or its packet is known to have arrived."""
 
-    __slots__ = ("ev", "open", "order", "packet", "sent_s", "stamp")
+    __slots__ = ("condemned", "copied", "ev", "open", "order", "packet", "sent_s", "stamp")
 
     def __init__(self, packet: Packet, ev: Ev, order: int, sent_s: float, stamp: int) -> None:
         self.packet, self.ev, self.order, self.sent_s, self.stamp = packet, ev, order, sent_s, stamp
-        self.open = True
+        self.open, self.condemned = True, False
+        self.copied = False  # sent again without a verdict
+
+    def is_named(self, entropy: int, stamp: int) -> bool:
+        """Whether a SACK that echoes `entropy` and `stamp` for this packet means this transmission."""
+        return self.ev.index == entropy and self.stamp == stamp
 
 
 class Allowance:
-    """How much later than a RTT a packet may come before it is presumed lost; doubled by false alarms, halved by time."""
+    """By how much a packet may be overtaken before it is presumed lost; doubled by false alarms, halved by time. Seconds."""
 
     __slots__ = ("_params", "_rtt", "_since", "_widen")
 
@@ -54,12 +61,19 @@ class Allowance:
         self._widen = min(self._factor(now) * 2.0, self._params.rack_widen_max)
         self._since = now
 
-    def age_limit_s(self, now: float, newest_rtt_s: float) -> float:
-        """Age from which a packet is presumed lost. The RTT of the newest arrival counts in, so that a stall of the peer, which delays
-        all packets alike, condemns none (RFC 8985, section 6.2 step 5)."""
+    def common_s(self, now: float) -> float:
+        """The allowance of an EV of average speed."""
         rtt, params = self._rtt, self._params
         spare = max((params.rack_srtt - 1.0) * rtt.srtt_s + params.rack_rttvar * rtt.var_s, params.rack_min_s)
-        return max(rtt.srtt_s, newest_rtt_s) + spare * (self._factor(now) if self._widen > 1.0 else 1.0)
+        return spare * (self._factor(now) if self._widen > 1.0 else 1.0)
+
+    def slower_s(self, ev: Ev) -> float:
+        """How much more time the packets of `ev` take than those of others, as far as is known."""
+        return max(0.0, ev.rtt_s - self._rtt.srtt_s)
+
+    def overdue_s(self, now: float, newest_rtt_s: float) -> float:
+        """Age from which a packet is overdue: a RTT (of the newest arrival, if that was slow: RFC 8985, 6.2 step 5) and the allowance."""
+        return max(self._rtt.srtt_s, newest_rtt_s) + self.common_s(now)
 
     def _factor(self, now: float) -> float:
         halvings = (now - self._since) / self._params.rack_decay_s
@@ -70,12 +84,13 @@ class Flight:
     """All open transmissions of a QP, and the two rules of loss over them."""
 
     __slots__ = (
-        "_allowance", "_judged", "_judged_order", "_next_order", "_order", "_touched", "_unsure", "count", "newest_order", "newest_rtt_s",
+        "_allowance", "_judged", "_judged_order", "_newest_order", "_newest_rtt_s", "_newest_sent_s", "_next_order", "_order", "_touched",
+        "_unsure", "count",
     )  # fmt: skip
 
     def __init__(self, allowance: Allowance) -> None:
         self.count = 0  # open transmissions
-        self.newest_order, self.newest_rtt_s = -1, 0.0
+        self._newest_order, self._newest_rtt_s, self._newest_sent_s = -1, 0.0, float("-inf")  # of what surely arrived
         self._allowance = allowance
         self._next_order = 0
         self._order: deque[Tx] = deque()  # in order of sending
@@ -122,9 +137,9 @@ class Flight:
         if tx.order > ev.acked_order:
             ev.acked_order = tx.order
             self._touched.add(ev)
-        if tx.order > self.newest_order:
-            self.newest_order = tx.order
-            self.newest_rtt_s = now - tx.sent_s
+        if tx.order > self._newest_order:
+            self._newest_order, self._newest_sent_s = tx.order, tx.sent_s
+            self._newest_rtt_s = now - tx.sent_s
 
     def overtaken(self, covered: Callable[[int], bool]) -> list[Tx]:
         """Transmissions lost by the order of their path; `covered` tells whether the SACK at hand speaks about a PSN at all."""
@@ -142,26 +157,36 @@ class Flight:
                 (lost if covered(tx.packet.psn) else self._unsure).append(tx)
         return lost
 
-    def aged(self, now: float, covered: Callable[[int], bool]) -> tuple[list[Tx], float | None]:
-        """Transmissions presumed lost by age, and when to look again (None: no reason to)."""
-        order, limit_s = self._order, self._allowance.age_limit_s(now, self.newest_rtt_s)
-        lost: list[Tx] = []
+    def outrun(self, now: float, covered: Callable[[int], bool]) -> list[Tx]:
+        """Transmissions presumed lost, because what was sent clearly later has arrived; `covered` as above, of the newest SACKs."""
+        order, allowance, newest_s = self._order, self._allowance, self._newest_sent_s
+        common_s, lost = allowance.common_s(now), list[Tx]()
         while order:
             tx = order[0]
             if tx.open:
-                if tx.order > self.newest_order:
-                    return lost, None
-                if now < tx.sent_s + limit_s:
-                    return lost, tx.sent_s + limit_s
-                if not covered(tx.packet.psn):
-                    return lost, None  # unknown is not missing; the probe timeout will ask
+                if tx.sent_s + common_s + allowance.slower_s(tx.ev) >= newest_s or not covered(tx.packet.psn):
+                    break  # a PSN that no SACK spoke about is unknown, not missing
                 lost.append(tx)
             order.popleft()
-        return lost, None
+        return lost
 
-    def old_enough(self, tx: Tx, now: float) -> bool:
-        """Whether age speaks against `tx`."""
-        return now >= tx.sent_s + self._allowance.age_limit_s(now, self.newest_rtt_s)
+    def overdue(self, now: float) -> tuple[list[Tx], float | None]:
+        """Transmissions that should have arrived by the clock, each named once; and when to look again (None: no reason to)."""
+        limit_s, late = self._allowance.overdue_s(now, self._newest_rtt_s), list[Tx]()
+        for tx in self._order:
+            if tx.order > self._newest_order:
+                break
+            if tx.open and not tx.copied:
+                due = tx.sent_s + limit_s + self._allowance.slower_s(tx.ev)
+                if now < due:
+                    return late, due
+                tx.copied = True
+                late.append(tx)
+        return late, None
+
+    def is_outrun(self, tx: Tx, arrived: Tx, now: float) -> bool:
+        """Whether the arrival of `arrived` speaks against `tx`."""
+        return tx.sent_s + self._allowance.common_s(now) + self._allowance.slower_s(tx.ev) < arrived.sent_s
 
     def oldest(self) -> Tx | None:
         """The oldest open transmission."""
@@ -175,6 +200,7 @@ class Flight:
         if tx.open:
             tx.open = False
             self.count -= 1
+        tx.condemned = True
         psn = tx.packet.psn
         if psn not in self._judged:
             self._judged_order.append(psn)

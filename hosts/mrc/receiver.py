@@ -73,11 +73,12 @@ class ReceiveQp:
         self._received_bytes += len(payload)
         if imm is not None:
             self._imms[psn] = imm
+        completed, in_order = len(done), self._mask == 0 and ahead == 0
         if ahead == 0:
             self._advance(done)
         else:
             self._mask |= 1 << ahead
-        self._note(now, psn, entropy, stamp, ahead, imm is not None)
+        self._note(now, psn, entropy, stamp, in_order, imm is not None or len(done) > completed)
         if rtx:  # its EV is news that the sender must not lose in a batch
             self._acknowledge(held=False)
         return None
@@ -92,7 +93,7 @@ class ReceiveQp:
             for psn in sorted(psn for psn in self._imms if first <= psn <= self._cack):
                 done.append(Completion(self.peer, self._imms.pop(psn)))
 
-    def _note(self, now: float, psn: int, entropy: int, stamp: int, ahead: int, last: bool) -> None:
+    def _note(self, now: float, psn: int, entropy: int, stamp: int, in_order: bool, last: bool) -> None:
         """Remembers the arrival and decides when its SACK is due."""
         params = self._params
         self._last_psn, self._last_entropy, self._last_stamp = psn, entropy, stamp
@@ -103,7 +104,7 @@ class ReceiveQp:
         if last or self._pending >= params.ack_every:
             self._at_once = True
             return
-        due = now + (params.ack_gap_delay_s if ahead else params.ack_delay_s)
+        due = now + (params.ack_delay_s if in_order else params.ack_gap_delay_s)
         if self._due is None or due < self._due:
             self._due = due
 

@@ -10,7 +10,7 @@ from random import Random
 from hosts import wire
 from hosts.core import Event, PathSpec, QpError, Transmit
 from hosts.mrc.evs import ASSUMED_BAD, GOOD, Ev, EvSet
-from hosts.mrc.frames import Framer
+from hosts.mrc.frames import Framer, SackFields
 from hosts.mrc.loss import Allowance, Flight, Packet, Tx
 from hosts.mrc.params import MrcParams
 from hosts.mrc.window import DelayWindow, RttEstimator, Window
@@ -70,13 +70,12 @@ class SendQp:
         self._covers: deque[int] = deque(maxlen=COVERAGES)  # first PSNs of the newest SACK bitmaps
         self._limited = False
         self._look_at: float | None = None
-        self._judge_after = float("-inf")
         self._timeouts = self._retries = 0
         self._timeout_base = float("-inf")
 
-    def connect(self, framer: Framer, rkey: int, base: int) -> None:
+    def connect(self, framer: Framer, rkey: int, base: int, mpr_packets: int) -> None:
         """Takes the peer's attributes; the QP may send from now on."""
-        self._framer, self._rkey, self._base = framer, rkey, base
+        self._framer, self._rkey, self._base, self._mpr = framer, rkey, base, mpr_packets
 
     def post(self, data: memoryview, remote_offset: int, imm: int) -> None:
         """Queues a Write-with-Immediate."""
@@ -162,30 +161,18 @@ class SendQp:
         if proved:
             self._restore(now, ev, "probe")
 
-    def on_sack(
-        self, now: float, number: int, cack24: int, ack_offset: int, entropy: int, cc_flags: int, sack_offset: int, bitmap: int
-    ) -> str | None:
+    def on_sack(self, now: float, say: SackFields) -> str | None:
         """Takes a SACK. Returns the reason to count when it cannot be true, else None."""
-        cack = unwrap(cack24, self._una)
+        cack = unwrap(say.cack, self._una)
         if cack >= self._next_psn or cack < self.first_psn - 1:
             return "sack_out_of_window"
-        number = unwrap(number, self._newest_sack) if self._newest_sack >= 0 else number
-        news = number > self._newest_sack  # an overtaken SACK still acknowledges, but what it misses may have arrived since
-        self._newest_sack = max(number, self._newest_sack)
-        named = cack + ack_offset
+        named, base = cack + say.ack_psn_offset, cack + say.sack_offset
         trigger = self._packets.get(named)
-        known = self._transmission(trigger, entropy) if trigger is not None and not cc_flags & DUPLICATE else None
-        self._wrong_verdicts(now, named, entropy, bool(cc_flags & DUPLICATE))
-        base = cack + sack_offset
-        acked = self._acknowledge(now, cack, base, bitmap, trigger, known)
-        rtt_s = now - known.sent_s if known is not None and not cc_flags & HELD else None
-        if rtt_s is not None:
-            self.rtt.sample(now, rtt_s)
-        if acked:
-            self._timeouts = self._retries = 0
-            self._timeout_base = now
-        self.window.on_sack(now, acked, rtt_s, self._limited)
-        if news:
+        known = self._transmission(trigger, say) if trigger is not None and not say.cc_flags & DUPLICATE else None
+        self._wrong_verdicts(now, named, say)
+        acked = self._acknowledge(now, cack, base, say.bitmap, trigger, known)
+        self._learn(now, acked, known if not say.cc_flags & HELD else None)
+        if self._is_news(say.number):
             self._covers.append(base)
             for tx in self.flight.overtaken(lambda psn: base <= psn < base + BITMAP_BITS):
                 self._lost(now, tx, "loss_fifo")
@@ -193,13 +180,32 @@ class SendQp:
             self._judge_elders(now, trigger, known)
         return None
 
+    def _is_news(self, number: int) -> bool:
+        """False for an overtaken SACK: it still acknowledges, but what it misses may have arrived since."""
+        endless = unwrap(number, max(self._newest_sack, 0))
+        news = endless > self._newest_sack
+        self._newest_sack = max(endless, self._newest_sack)
+        return news
+
+    def _learn(self, now: float, acked: int, sampled: Tx | None) -> None:
+        """RTT, window and timeout from a SACK that acknowledged `acked` packets."""
+        rtt_s = None
+        if sampled is not None:
+            rtt_s = now - sampled.sent_s
+            self.rtt.sample(now, rtt_s)
+            sampled.ev.sample_rtt(rtt_s)
+        if acked:
+            self._timeouts = self._retries = 0
+            self._timeout_base = now
+        self.window.on_sack(now, acked, rtt_s, self._limited)
+
     @staticmethod
-    def _transmission(packet: Packet, entropy: int) -> Tx | None:
-        """The transmission that a SACK names by PSN and EV."""
+    def _transmission(packet: Packet, say: SackFields) -> Tx | None:
+        """The transmission that a SACK names by PSN, EV and timestamp."""
         tx = packet.tx
-        if tx is not None and tx.ev.index == entropy:
+        if tx is not None and tx.is_named(say.entropy, say.stamp):
             return tx
-        return next((elder for elder in packet.elder if elder.ev.index == entropy), None)
+        return next((elder for elder in packet.elder if elder.is_named(say.entropy, say.stamp)), None)
 
     def _acknowledge(self, now: float, cack: int, base: int, bitmap: int, trigger: Packet | None, known: Tx | None) -> int:
         """Settles all packets that the SACK says arrived; returns how many are new."""
@@ -227,29 +233,29 @@ class SendQp:
         return before - len(packets)
 
     def on_receive_done(self, now: float) -> None:
-        """After a batch of SACKs: the verdicts by age."""
-        if self.error is None:
-            self._judge_by_age(now)
+        """After a batch of SACKs: who was outrun, and who is overdue."""
+        if self.error is not None:
+            return
+        for tx in self.flight.outrun(now, self._covered):
+            if tx.open:
+                self._lost(now, tx, "loss_rack")
+        self._copy_overdue(now)
 
     # Loss
 
     def _covered(self, psn: int) -> bool:
         return any(base <= psn < base + BITMAP_BITS for base in self._covers)
 
-    def _judge_by_age(self, now: float) -> None:
-        if now < self._judge_after:
-            self._look_at = self._judge_after
-            return
-        lost, self._look_at = self.flight.aged(now, self._covered)
-        for tx in lost:
-            if tx.open:
-                self._lost(now, tx, "loss_rack")
+    def _copy_overdue(self, now: float) -> None:
+        """Sends copies of what is overdue, without judging it: perhaps all packets are late alike."""
+        late, self._look_at = self.flight.overdue(now)
+        self._urgent.extend(tx.packet for tx in late)
 
     def _judge_elders(self, now: float, packet: Packet, arrived: Tx) -> None:
-        """A copy arrived, and earlier transmissions of the packet had not: those old enough are lost. Nothing is to be sent again."""
+        """A copy arrived, and earlier transmissions of the packet had not: those sent well before it are lost."""
         for tx in packet.elder:
-            if tx.order < arrived.order and self.flight.old_enough(tx, now):
-                self._blame(now, tx, "loss_rack")
+            if tx.order < arrived.order and not tx.condemned and self.flight.is_outrun(tx, arrived, now):
+                self._lost(now, tx, "loss_rack")
 
     def _lost(self, now: float, tx: Tx, reason: str) -> None:
         """A real loss: the EV goes out of use, and what it still carries is sent again on others."""
@@ -281,11 +287,11 @@ class SendQp:
             packet.queued = True
             heappush(self._rtx, packet.psn)
 
-    def _wrong_verdicts(self, now: float, psn: int, entropy: int, duplicate: bool) -> None:
+    def _wrong_verdicts(self, now: float, psn: int, say: SackFields) -> None:
         """A transmission judged lost arrived after all: the SACK names it, or its only successor came as a duplicate."""
         for tx in self.flight.condemned(psn):
-            named = tx.ev.index == entropy
-            if (named or (duplicate and tx.packet.count == 2)) and tx.ev.cause is tx:
+            came_twice = say.cc_flags & DUPLICATE and tx.packet.count == 2
+            if (came_twice or tx.is_named(say.entropy, say.stamp)) and tx.ev.cause is tx:
                 self.spurious += 1
                 self.allowance.widen(now)
                 self._restore(now, tx.ev, "spurious")
@@ -305,22 +311,18 @@ class SendQp:
     # Timers
 
     def next_deadline(self) -> float | None:
-        """The earliest of: a verdict by age, a probe timeout, a path probe."""
+        """The earliest of: a packet overdue, a probe timeout, a path probe."""
         if self.error is not None or self._framer is None:
             return None
         due = [self._look_at, self._timeout_at(), self.evs.next_probe() if self.evs.bad else None]
         return min((at for at in due if at is not None), default=None)
-
-    def defer_verdicts(self, until: float) -> None:
-        """This process was late itself: SACKs may wait in the socket, so no verdict by age before `until`."""
-        self._judge_after = until
 
     def on_timer(self, now: float) -> None:
         """Runs what is due, but for the path probes, which `transmit` sends."""
         if self.error is not None:
             return
         if self._look_at is not None and now >= self._look_at:
-            self._judge_by_age(now)
+            self._copy_overdue(now)
         timeout_at = self._timeout_at()
         if timeout_at is not None and now >= timeout_at:
             self._on_timeout(now)

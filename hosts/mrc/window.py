@@ -39,7 +39,8 @@ class RttEstimator:
         """Takes one RTT sample."""
         self.last_s = rtt_s
         if self.sampled:
-            self.var_s += (abs(self.srtt_s - rtt_s) - self.var_s) / 4
+            excess = abs(self.srtt_s - rtt_s) - self.var_s
+            self.var_s += excess / 4 if excess > 0 else excess / 32  # many samples a RTT: quick up, slow down, or it forgets at once
             self.srtt_s += (rtt_s - self.srtt_s) / 8
         else:
             self.srtt_s, self.var_s, self.sampled = rtt_s, rtt_s / 2, True
