@@ -1,9 +1,11 @@
 """Re-execution in private net, mount and pid namespaces, so that a run leaves nothing behind whatever kills it.
 
-    caller -> outer (`enter`, waits) -> unshare(1) -> inner: pid 1 of the sandbox (`prepare`, then the command)
+    outer (`enter`: passes signals on, waits) -> keeper (made the namespaces, waits) -> pid 1 of the sandbox (`prepare`, then the command)
 
 Each arrow is also a death line: the kernel kills the right side when the left side dies, and when pid 1 dies the kernel kills
-every process of its pid namespace; interfaces, mounts and BPF pins go with the last process of their namespaces.
+every process of its pid namespace; interfaces, mounts and BPF pins go with the last process of their namespaces. The keeper is there
+because a process cannot enter the pid namespace that it made, only its children can. (unshare(1) would do, but util-linux 2.38 loses the
+exit status of a child that was killed.)
 """
 
 from __future__ import annotations
@@ -13,11 +15,11 @@ import os
 import secrets
 import select
 import signal
-import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import NoReturn
 
 from testbed.command import run
 from testbed.errors import HostError
@@ -25,7 +27,9 @@ from testbed.errors import HostError
 RUN_VARIABLE = "TESTBED_RUN"
 """Environment variable that every process of a run carries: the run's mark."""
 _LIFELINE_VARIABLE = "TESTBED_LIFELINE"
-_NAMESPACES = ("--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--propagation", "private")
+_CLONE_NEWNS, _CLONE_NEWPID, _CLONE_NEWNET = 0x20000, 0x20000000, 0x40000000  # linux/sched.h
+_MS_NOSUID, _MS_NODEV, _MS_NOEXEC, _MS_REC, _MS_PRIVATE = 2, 4, 8, 16384, 1 << 18  # linux/mount.h
+_EXIT_CANNOT = HostError.exit_code
 _PR_SET_PDEATHSIG = 1
 _SENT_BY_TERMINAL = 128  # SI_KERNEL in siginfo: Ctrl-C, which the terminal sends to the whole foreground group by itself
 _PRIVATE_TREES = ("/run", "/var/tmp", "/var/log/openvswitch", "/var/log/frr")
@@ -57,12 +61,17 @@ def run_inside(command: Sequence[str]) -> int:
     require_root()
     watched = {signal.SIGINT, signal.SIGTERM, signal.SIGCHLD}
     before = signal.pthread_sigmask(signal.SIG_BLOCK, watched)
+    read_end, write_end = os.pipe()
+    sys.stdout.flush()  # else the keeper's copy of what is buffered might come out too
     try:
-        read_end, write_end = os.pipe()
-        child = _spawn(command, read_end, before)
-        os.close(read_end)
-        return _wait_and_forward(child, watched)
+        environment = _environment(read_end)
+        keeper = os.fork()
+        if keeper == 0:
+            os.close(write_end)
+            _keep(command, read_end, environment, before)
+        return _wait_and_forward(keeper, watched)
     finally:
+        os.close(read_end)
         os.close(write_end)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
@@ -98,27 +107,42 @@ def runtime_dir() -> Path:
     return path
 
 
-def die_with_parent(parent: int) -> Callable[[], None]:
-    """A preexec function: the kernel sends SIGKILL to the child when its parent (process `parent`) dies."""
+def _keep(command: Sequence[str], lifeline: int, environment: Mapping[str, str], mask: Iterable[int]) -> NoReturn:
+    """The keeper: makes the namespaces, starts the sandbox's first process, and ends as that one ended. Signals stay blocked here."""
+    try:
+        _die_with_parent()
+        _call("unshare", _CLONE_NEWNS | _CLONE_NEWPID | _CLONE_NEWNET)
+        first = os.fork()
+        if first == 0:
+            _become_first(command, lifeline, environment, mask)
+        os.close(lifeline)
+        _pid, status = os.waitpid(first, 0)
+        os._exit(_exit_code(status))
+    except OSError as error:
+        print(f"error: cannot make a sandbox: {error}", file=sys.stderr)  # noqa: T201 - there is nobody to raise to
+    finally:  # whatever happens, the keeper must not go on as a second caller
+        os._exit(_EXIT_CANNOT)
+
+
+def _become_first(command: Sequence[str], lifeline: int, environment: Mapping[str, str], mask: Iterable[int]) -> NoReturn:
+    _die_with_parent()
+    _call("mount", b"none", b"/", None, _MS_REC | _MS_PRIVATE, None)
+    _call("mount", b"proc", b"/proc", b"proc", _MS_NOSUID | _MS_NODEV | _MS_NOEXEC, None)
+    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+    os.set_inheritable(lifeline, True)
+    os.execvpe(command[0], list(command), environment)
+
+
+def _die_with_parent() -> None:
+    """The kernel kills this process when its parent dies; a parent that died before is noticed by `_heed_lifeline`."""
+    _call("prctl", _PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+
+
+def _call(name: str, *arguments: object) -> None:
+    """A function of the C library that answers 0; OSError otherwise."""
     libc = ctypes.CDLL(None, use_errno=True)
-
-    def arrange() -> None:
-        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        if os.getppid() != parent:  # the parent died before the call above
-            os._exit(128 + signal.SIGKILL)
-
-    return arrange
-
-
-def _spawn(command: Sequence[str], lifeline: int, mask: set[signal.Signals] | set[int]) -> subprocess.Popen[bytes]:
-    die = die_with_parent(os.getpid())
-
-    def arrange() -> None:
-        die()
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-
-    argv = ["unshare", *_NAMESPACES, "--", *command]
-    return subprocess.Popen(argv, preexec_fn=arrange, pass_fds=(lifeline,), env=_environment(lifeline))  # noqa: PLW1509 - no threads yet
+    if getattr(libc, name)(*arguments) != 0:
+        raise OSError(ctypes.get_errno(), f"{name}: {os.strerror(ctypes.get_errno())}")
 
 
 def _environment(lifeline: int) -> dict[str, str]:
@@ -128,19 +152,21 @@ def _environment(lifeline: int) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join(search), RUN_VARIABLE: mark, _LIFELINE_VARIABLE: str(lifeline)}
 
 
-def _wait_and_forward(child: subprocess.Popen[bytes], watched: set[signal.Signals]) -> int:
-    while child.poll() is None:
+def _wait_and_forward(keeper: int, watched: set[signal.Signals]) -> int:
+    while True:
         info = signal.sigwaitinfo(watched)
-        if info.si_signo != signal.SIGCHLD and info.si_code != _SENT_BY_TERMINAL:
-            _forward(child.pid, info.si_signo)
-    status = child.returncode
-    return 128 - status if status < 0 else status
+        if info.si_signo == signal.SIGCHLD:
+            pid, status = os.waitpid(keeper, os.WNOHANG)
+            if pid:
+                return _exit_code(status)
+        elif info.si_code != _SENT_BY_TERMINAL:
+            for first in _children(keeper):
+                os.kill(first, info.si_signo)
 
 
-def _forward(unshare_pid: int, signo: int) -> None:
-    """unshare ignores these signals while it waits: they go to its child, the sandbox's first process."""
-    for pid in _children(unshare_pid):
-        os.kill(pid, signo)
+def _exit_code(status: int) -> int:
+    code = os.waitstatus_to_exitcode(status)
+    return 128 - code if code < 0 else code
 
 
 def _children(parent: int) -> list[int]:
