@@ -11,6 +11,9 @@ PYTHON=${PYTHON:-/usr/bin/python3}
 POLICY=/usr/sbin/policy-rc.d
 POLICY_MARK='# written by testbed.sh for the time of one apt-get install'
 
+# A plain `su`, and users on Debian, have no sbin in PATH; tc, ethtool and ovs-vswitchd are there.
+export PATH=$PATH:/usr/sbin:/sbin
+
 # Exit codes, as docs/architecture.md lists them.
 readonly EXIT_USAGE=2 EXIT_HOST=3
 
@@ -83,7 +86,7 @@ need_root() { # need_root <for what> <arguments of testbed.sh>
 # --- what is there ---------------------------------------------------------------------------------------------------
 
 present() { # present <command or absolute file>
-    if [[ $1 == /* ]]; then [[ -e $1 ]]; else PATH=$PATH:/usr/sbin:/sbin command -v -- "$1" >/dev/null; fi
+    if [[ $1 == /* ]]; then [[ -e $1 ]]; else command -v -- "$1" >/dev/null; fi
 }
 
 missing_packages() {
