@@ -44,7 +44,7 @@ static __always_inline int drop(struct link_row *row, __u32 length)
 	row->last_drop_ns = now;
 	__sync_fetch_and_add(&row->dropped_packets, 1);
 	__sync_fetch_and_add(&row->dropped_bytes, length);
-	return TC_ACT_SHOT;
+	return TC_ACT_STOLEN; /* TC_ACT_SHOT would tell a sending socket of this host: the failure would not be silent */
 }
 
 SEC("tc")

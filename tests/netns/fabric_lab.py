@@ -29,7 +29,8 @@ def start(code: str, **options: Any) -> subprocess.Popen[str]:
 
 def ask(function: Callable[[], Any], timeout_s: float = 120.0) -> Any:
     """What `function` returns (JSON-able) when run in a sandbox. It imports what it needs itself; AssertionError with its output."""
-    code = f"{PREPARE}{textwrap.dedent(inspect.getsource(function))}\nimport json; print('\\nANSWER ' + json.dumps({function.__name__}()))"
+    answer = f"import json; print('\\nANSWER ' + json.dumps({function.__name__}()))"
+    code = f"from __future__ import annotations\n{PREPARE}{textwrap.dedent(inspect.getsource(function))}\n{answer}"
     done = subprocess.run(
         argv_of(code), cwd=REPO_ROOT, capture_output=True, text=True, timeout=timeout_s, check=False, stdin=subprocess.DEVNULL
     )
