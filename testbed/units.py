@@ -87,7 +87,7 @@ def format_duration(duration_s: float) -> str:
     """Writes seconds for people: 0.5 -> "500 ms", 90 -> "1 min 30 s"."""
     if abs(duration_s) < 1:
         return _format(duration_s, (("ms", 1e-3), ("us", 1e-6))) if duration_s else "0 s"
-    if abs(duration_s) < 60:
+    if round(abs(duration_s), 2) < 60:
         return f"{_number(duration_s)} s"
     minutes, seconds = divmod(round(abs(duration_s)), 60)
     sign = "-" if duration_s < 0 else ""
@@ -114,10 +114,10 @@ def _refuse_unit(kind: str, text: str, unit: str, units: Mapping[str, float], tr
     cased = [known for known in units if known.lower() == unit.lower()]
     if unit in traps:
         raise UnitError(f"{_shown(text)} {traps[unit]}", hint)
-    if len(cased) == 1:
-        raise UnitError(f"{_shown(text)} has an unknown unit {unit!r}", f"did you mean {cased[0]!r}? Capitals matter; {hint}")
     if unit[0] in "kKMGT" and unit[1:] in traps:
         raise UnitError(f"{_shown(text)} {traps[unit[1:]]}", hint)
+    if len(cased) == 1:
+        raise UnitError(f"{_shown(text)} has an unknown unit {unit!r}", f"did you mean {cased[0]!r}? Capitals matter; {hint}")
     raise UnitError(f"{_shown(text)} has an unknown unit for a {kind}", hint)
 
 

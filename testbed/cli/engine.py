@@ -39,8 +39,11 @@ def run(scenario: Scenario, drawn: Drawn, results: Path) -> Output:
 
 
 def _again_in_sandbox() -> Output:
-    from testbed import sandbox
+    """What is missing on this machine is told here, all at once, before anything is set up."""
+    from testbed import requirements, sandbox
 
+    sandbox.require_root()
+    requirements.require()
     arguments: list[str] = click.get_current_context().obj
     status = sandbox.enter(arguments)
     # The inner command has said everything, unless it was killed.

@@ -70,4 +70,4 @@ def runs_of(folder: Path) -> list[Path]:
     """The runs in a scenario's results folder, oldest first (their names are times)."""
     if not folder.is_dir() or folder.is_symlink():
         return []
-    return sorted(run for run in folder.iterdir() if (run / MARK).is_file())
+    return sorted(run for run in folder.iterdir() if (run / MARK).is_file() and not run.is_symlink())

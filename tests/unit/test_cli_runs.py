@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from testbed import sandbox
+from testbed import requirements, sandbox
 from testbed.cli import main
 from testbed.cli.targets import find_run
 from testbed.errors import UsageError
@@ -58,7 +59,7 @@ def fake_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     def install(exit_code: int, problems: list[str]) -> None:
         def run_scenario(scenario, drawn, results, *, reporter):
             os.write(1, b"noise of a child process\n")
-            print("noise of a library")
+            sys.stdout.write("noise of a library\n")
             reporter.note("a note")
             return SimpleNamespace(folder=tmp_path / "run", exit_code=exit_code, problems=problems, summary={"x": float("nan")})
 
@@ -86,34 +87,59 @@ def test_a_missed_expectation_is_exit_code_1(fake_run, capfd: pytest.CaptureFixt
     assert "NOT met" in capfd.readouterr().out
 
 
+@pytest.fixture
+def fake_sandbox(monkeypatch: pytest.MonkeyPatch):
+    """A machine that has all that is needed, and a sandbox that ends with a status; returns what it was started with."""
+
+    def install(status: int) -> list[list[str]]:
+        started: list[list[str]] = []
+
+        def enter(argv: list[str]) -> int:
+            started.append(list(argv))
+            return status
+
+        monkeypatch.setattr(sandbox, "inside", lambda: False)
+        monkeypatch.setattr(sandbox, "require_root", lambda: None)
+        monkeypatch.setattr(requirements, "require", lambda: None)
+        monkeypatch.setattr(sandbox, "enter", enter)
+        return started
+
+    return install
+
+
 @pytest.mark.parametrize("status", [0, 1, 4, 130])
-def test_the_sandboxs_exit_code_is_handed_on_without_a_second_answer(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], status: int
-) -> None:
-    monkeypatch.setattr(sandbox, "inside", lambda: False)
-    monkeypatch.setattr(sandbox, "enter", lambda argv: status)
+def test_the_sandboxs_exit_code_is_handed_on_without_a_second_answer(fake_sandbox, capsys: pytest.CaptureFixture[str], status: int) -> None:
+    fake_sandbox(status)
     assert main(["run", "quick", "--json"]) == status
     assert capsys.readouterr().out == ""
 
 
-def test_the_sandbox_gets_the_same_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[list[str]] = []
-    monkeypatch.setattr(sandbox, "inside", lambda: False)
-    monkeypatch.setattr(sandbox, "enter", lambda argv: seen.append(list(argv)) or 0)
+def test_the_sandbox_gets_the_same_arguments(fake_sandbox) -> None:
+    started = fake_sandbox(0)
     main(["run", "quick", "--seed", "3", "--set", "job.vector=1MiB"])
-    assert seen == [["run", "quick", "--seed", "3", "--set", "job.vector=1MiB"]]
+    assert started == [["run", "quick", "--seed", "3", "--set", "job.vector=1MiB"]]
 
 
-def test_a_killed_sandbox_is_told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(sandbox, "inside", lambda: False)
-    monkeypatch.setattr(sandbox, "enter", lambda argv: 137)
+def test_a_killed_sandbox_is_told(fake_sandbox, capsys: pytest.CaptureFixture[str]) -> None:
+    fake_sandbox(137)
     assert main(["run", "quick", "--json"]) == 3
     assert "SIGKILL" in json.loads(capsys.readouterr().out)["error"]
 
 
-def test_a_bad_scenario_never_reaches_the_sandbox(monkeypatch: pytest.MonkeyPatch) -> None:
-    def enter(argv: list[str]) -> int:
-        raise AssertionError("entered")
-
-    monkeypatch.setattr(sandbox, "enter", enter)
+def test_a_bad_scenario_never_reaches_the_sandbox(fake_sandbox) -> None:
+    started = fake_sandbox(0)
     assert main(["run", "quick", "--set", "run.duration=1"]) == 2
+    assert not started
+
+
+@pytest.mark.parametrize(("missing", "exit_code"), [(False, 0), (True, 3)])
+def test_doctor_is_exit_code_3_when_something_is_missing(monkeypatch: pytest.MonkeyPatch, missing: bool, exit_code: int) -> None:
+    found = [requirements.Check("tc", not missing, "x", "apt install iproute2", True), requirements.Check("frr", False, "x", "y", False)]
+    monkeypatch.setattr(requirements, "checks", lambda: found)
+    assert main(["doctor"]) == exit_code
+
+
+def test_doctor_says_what_to_do(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(requirements, "checks", lambda: [requirements.Check("tc", False, "not installed", "apt install iproute2", True)])
+    main(["doctor"])
+    assert "apt install iproute2" in capsys.readouterr().out

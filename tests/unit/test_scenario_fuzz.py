@@ -82,10 +82,11 @@ QUICK = settings(max_examples=300, deadline=None, suppress_health_check=[HealthC
 def scenario_or_problems(text: str, overrides: list[str] | None = None) -> Scenario | ScenarioInvalid:
     try:
         return load_text(text, overrides or [])
-    except ScenarioInvalid as invalid:
-        assert invalid.problems
-        assert all(problem.message for problem in invalid.problems)
-        return invalid
+    except ScenarioInvalid as error:
+        invalid = error
+    assert invalid.problems
+    assert all(problem.message for problem in invalid.problems)
+    return invalid
 
 
 def put(data: Any, place: tuple[Any, ...], value: Any) -> None:
