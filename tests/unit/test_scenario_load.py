@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from testbed.errors import UsageError
-from testbed.scenario import ScenarioInvalid, load, load_text
+from testbed.scenario import ScenarioInvalid, draw, load, load_text
 from testbed.scenario.builtin import find, names
 
 GOLDEN = Path(__file__).parent / "scenario_messages"
@@ -212,3 +212,11 @@ def test_bytes_that_are_not_text_are_told(tmp_path: Path) -> None:
 def test_an_unknown_name_has_a_hint() -> None:
     with pytest.raises(UsageError, match="did you mean `quick`"):
         find("quik")
+
+
+def test_the_documented_scenario_is_valid() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "scenarios.md").read_text(encoding="utf-8")
+    first, churn = (block.split("```")[0] for block in page.split("```yaml\n")[1:])
+    assert load_text(first).name == "my-cut"
+    head = first.partition("faults:")[0].replace("duration: 40s", "duration: 100s")
+    assert draw(load_text(head + churn)).faults
