@@ -1,0 +1,98 @@
+"""What an agent costs and carries: two agents, a stream over one veth pair, and iperf3 beside it in the same namespaces.
+
+    sudo python -m benchmarks.agent [--seconds 5] [--transports mrc,rc]
+
+Prints one JSON object. `cpu_us_a_packet` is user + system time of both agents, kernel work for their packets included, a data packet
+delivered; the target is under 60. The veth has no rate limit, so `packets_per_s` is what two processes on this machine can do.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import subprocess
+import sys
+import time
+from typing import Any
+
+from benchmarks.agent_lab import Lab, lab
+
+MESSAGE_BYTES = 64 * 1024
+PAYLOAD_BYTES = 4096
+TARGET_US = 60.0
+
+
+def measure(transport: str, seconds: float) -> dict[str, Any]:
+    """One transport: packets a second, CPU a packet, losses."""
+    with lab(2) as net:
+        job = {"kind": "stream", "message_bytes": MESSAGE_BYTES, "outstanding": 4}
+        net.connect([
+            net.config("h1", transport, job, prev=None),
+            net.config("h2", transport, job, next=None),
+        ])  # fmt: skip
+        reference = iperf3(net, min(seconds, 3.0))  # before the stream, in the same minute
+        begin = net.start()
+        time.sleep(max(0.0, begin + seconds - time.monotonic()))
+        reports = net.stop()
+        return {**_summary(reports["h1"], reports["h2"]), "iperf3": reference}
+
+
+def _summary(sender: dict[str, Any], receiver: dict[str, Any]) -> dict[str, Any]:
+    packets = receiver["job"]["received_bytes"] / PAYLOAD_BYTES
+    elapsed_s = sender["job"]["elapsed_s"]
+    cost = {end: round(report["cpu_s"] / packets * 1e6, 2) for end, report in (("sender", sender), ("receiver", receiver))}
+    return {
+        "packets_per_s": round(packets / elapsed_s),
+        "goodput_mbps": round(receiver["job"]["received_bytes"] * 8 / elapsed_s / 1e6, 1),
+        "cpu_us_a_packet": round(sum(cost.values()), 2),
+        "cpu_us_a_packet_by_end": cost,
+        "within_target": sum(cost.values()) < TARGET_US,
+        "retransmitted": sender.get("data_packets_retransmitted"),
+        "socket_drops": sender["socket_drops"] + receiver["socket_drops"],
+    }
+
+
+def iperf3(net: Lab, seconds: float) -> dict[str, Any] | None:
+    """What iperf3 carries as 4 KiB UDP datagrams over the same veth, unpaced; None if it is not installed."""
+    if shutil.which("iperf3") is None:
+        return None
+    enter = {name: ["nsenter", "-t", str(agent.pid), "--net"] for name, agent in net.agents.items()}
+    with subprocess.Popen([*enter["h2"], "iperf3", "-s", "-1", "-6", "--forceflush"], stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        while "listening" not in server.stdout.readline():
+            pass
+        argv = [
+            *enter["h1"],
+            "iperf3",
+            "-6",
+            "-u",
+            "-b",
+            "0",
+            "-l",
+            str(PAYLOAD_BYTES),
+            "-c",
+            net.address("h2"),
+            "-t",
+            f"{seconds:.0f}",
+            "-J",
+        ]
+        end = json.loads(subprocess.run(argv, capture_output=True, text=True, check=True).stdout)["end"]
+        server.communicate()
+    total = end["sum"]
+    received = total["packets"] - total["lost_packets"]
+    return {"packets_per_s": round(received / total["seconds"]), "lost_share": round(total["lost_packets"] / total["packets"], 4)}
+
+
+def main() -> int:
+    """Measures and prints."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=5.0)
+    parser.add_argument("--transports", default="mrc,rc")
+    given = parser.parse_args()
+    print(json.dumps({transport: measure(transport, given.seconds) for transport in given.transports.split(",")}, indent=2))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

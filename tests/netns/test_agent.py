@@ -1,0 +1,289 @@
+"""Real agent processes in namespaces of their own, joined by plain veth pairs."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import ctypes
+import json
+import os
+import signal
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from benchmarks.agent_lab import AgentProcess, Lab, ip, lab
+
+pytestmark = pytest.mark.netns
+
+CLONE_NEWNET, ETH_P_IPV6 = 0x40000000, 0x86DD  # linux/sched.h, linux/if_ether.h
+
+JOB = {"vector_bytes": 256 * 1024, "compute_s": 0.002, "checkpoint_every": 5}
+FAST_RC = {"timeout_exponent": 13, "retries": 2}  # 34 ms, so the QP fails after 0.1 s
+
+
+def ring(net: Lab, transport: str, **more: object) -> None:
+    net.connect([net.config(name, transport, {"ranks": len(net.names), **JOB}, **more) for name in net.names])
+
+
+def follow(net: Lab, step: int) -> None:
+    """Until every agent has finished `step`."""
+    for agent in net.agents.values():
+        while agent.wait_for("step")["step"] < step:
+            pass
+
+
+@pytest.fixture
+def agent() -> Iterator[AgentProcess]:
+    it = AgentProcess("h1")
+    yield it
+    it.close()
+
+
+@pytest.mark.parametrize("transport", ["mrc", "rc"])
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_steps_finish_with_the_right_sum(transport: str, ranks: int):
+    with lab(ranks) as net:
+        ring(net, transport)
+        net.start()
+        follow(net, 10)
+        reports = net.stop()
+    assert all(report["job"]["steps"] > 10 and report["job"]["wrong_sums"] == 0 for report in reports.values())
+
+
+@pytest.mark.parametrize("transport", ["mrc", "rc"])
+def test_report_has_what_agents_json_needs(transport: str):
+    with lab(2) as net:
+        ring(net, transport)
+        net.start()
+        follow(net, 3)
+        report = net.stop()["h1"]
+    assert report["cpu_s"] > 0
+    assert report["data_packets_sent"] > 0
+    assert report["base_rtt_s"]["h2"] > 0
+    assert report["socket_drops"] == 0
+    assert report["lateness_max_s"] >= report["lateness_p99_s"] >= 0
+
+
+def test_mrc_uses_every_port():
+    with lab(2, links_a_hop=3) as net:
+        ring(net, "mrc")
+        net.start()
+        follow(net, 5)
+        sent = _tx_packets(net, "h1", 3)
+        net.stop()
+    assert min(sent) > 0.5 * max(sent), sent
+
+
+def test_mrc_goes_on_when_one_of_two_ports_is_down():
+    with lab(2, links_a_hop=2) as net:
+        ring(net, "mrc")
+        net.start()
+        follow(net, 5)
+        net.cut("h1", 1)
+        follow(net, 30)
+        reports = net.stop()
+    assert all(report["job"]["wrong_sums"] == 0 for report in reports.values())
+
+
+def test_rc_qp_fails_when_its_link_is_cut_and_a_new_config_goes_on(tmp_path: Path):
+    files = {kind: str(tmp_path / f"all.{kind}") for kind in ("events", "steps")}
+    with lab(2) as net:
+        configs = [net.config(name, "rc", {"ranks": 2, **JOB}, params=FAST_RC, files=files if name == "h1" else {}) for name in net.names]
+        net.connect(configs)
+        net.start()
+        follow(net, 3)
+        net.cut("h1", 0)
+        reasons = {agent.wait_for("qp_error")["reason"] for agent in net.agents.values()}
+        net.tell({"cmd": "abort"})
+        for each in net.agents.values():
+            each.wait_for("aborted")
+        net.cut("h1", 0, up=True)
+        net.connect(configs)
+        net.start(first_step=0, attempt=2)
+        follow(net, 3)
+        reports = net.stop()
+    events = [json.loads(line)["event"] for line in (tmp_path / "all.events").read_text().splitlines()]
+    steps = list(csv.DictReader((tmp_path / "all.steps").open()))
+    assert reasons == {"retry counter exceeded"}
+    assert (events.count("rc_timeout"), events.count("qp_error")) == (3, 1)
+    assert {step["attempt"] for step in steps} == {"1", "2"}
+    assert [step["attempt"] for step in steps if not step["end_s"]] == ["1", "2"]
+    assert all(report["job"]["wrong_sums"] == 0 for report in reports.values())
+
+
+def test_port_that_is_down_is_counted_not_raised():
+    with lab(2) as net:
+        ring(net, "rc", params=FAST_RC)
+        net.start()
+        follow(net, 3)
+        net.cut("h1", 0)
+        net.agents["h1"].wait_for("qp_error")
+        counted = net.stop()["h1"]["sockets"]
+    assert any(reason.startswith("send_E") for reason in counted), counted
+
+
+def test_new_qps_have_other_numbers_and_ports():
+    with lab(2) as net:
+        config, agent = net.config("h1", "rc", {"ranks": 2, **JOB}), net.agents["h1"]
+        seen = []
+        for _ in range(2):
+            agent.send(config)
+            seen.append(agent.wait_for("ready")["attributes"]["send"]["h2"])
+            agent.send({"cmd": "abort"})
+            agent.wait_for("aborted")
+    assert seen[0]["qpn"] != seen[1]["qpn"]
+    assert seen[0]["source_port"] != seen[1]["source_port"]
+
+
+@pytest.mark.parametrize(("transport", "data", "control"), [("mrc", 4, 46), ("rc", 0, 46)])
+def test_data_and_control_have_their_classes(transport: str, data: int, control: int):
+    with lab(2) as net, capture(net, "h2", "h2-eth0") as packets:
+        ring(net, transport)
+        net.start()
+        follow(net, 3)
+        net.stop()
+        classes = {_dscp(packet) for packet in received(packets)}
+    assert classes == {data, control}
+
+
+def test_scapy_agrees_with_the_icrc_of_rc_packets_on_the_wire():
+    from scapy.contrib import roce
+    from scapy.layers.inet6 import IPv6
+
+    with lab(2) as net, capture(net, "h2", "h2-eth0") as packets:
+        ring(net, "rc")
+        net.start()
+        follow(net, 1)
+        net.stop()
+        seen = received(packets)[:40]
+    assert len(seen) == 40
+    for packet in seen:
+        bth = IPv6(packet)[roce.BTH]
+        assert bth.compute_icrc(bytes(bth)) == packet[-4:]
+
+
+def test_sigterm_loses_no_line(tmp_path: Path):
+    with lab(2) as net:
+        files = {kind: str(tmp_path / kind) for kind in ("steps", "flows", "paths", "events")}
+        net.connect([net.config(name, "mrc", {"ranks": 2, **JOB}, files=files if name == "h1" else {}) for name in net.names])
+        net.start()
+        agent, told = net.agents["h1"], -1
+        while told < 5:
+            told = agent.wait_for("step")["step"]
+        agent.process.send_signal(signal.SIGTERM)
+        assert agent.process.wait(10) == 128 + signal.SIGTERM
+    steps = list(csv.DictReader((tmp_path / "steps").open()))
+    assert [int(step["step"]) for step in steps] == list(range(len(steps)))
+    assert len(steps) > told
+    assert not steps[-1]["end_s"]
+
+
+def test_end_of_input_ends_the_agent_in_order(tmp_path: Path):
+    with lab(2) as net:
+        files = {"steps": str(tmp_path / "steps")}
+        net.connect([net.config(name, "rc", {"ranks": 2, **JOB}, files=files if name == "h1" else {}) for name in net.names])
+        net.start()
+        follow(net, 2)
+        assert net.agents["h1"].close() == 0
+    assert len((tmp_path / "steps").read_text().splitlines()) > 3
+
+
+def test_interrupt_is_left_to_whoever_runs_the_agents(agent: AgentProcess):
+    agent.send({"cmd": "abort"})
+    agent.wait_for("aborted")
+    agent.process.send_signal(signal.SIGINT)
+    agent.send({"cmd": "stop"})
+    assert "cpu_s" in agent.wait_for("stopped")["report"]
+
+
+@pytest.mark.parametrize(
+    ("line", "text"),
+    [
+        (b"garbage\n", "not JSON"),
+        (b'{"cmd":"fly"}\n', r"$.cmd is 'fly'"),
+        (b'{"cmd":"start","at":1,"first_step":0,"attempt":1}\n', "without a `config`"),
+        (b'{"cmd":"config"}\n', "$.transport is missing"),
+    ],
+)
+def test_hostile_command_is_an_error_message_and_status_2(agent: AgentProcess, line: bytes, text: str):
+    agent.send(line)
+    assert text in agent.wait_for("error")["text"]
+    assert agent.process.wait(10) == 2
+
+
+@pytest.mark.parametrize(("changes", "status", "text"), [
+    ({"params": {"colour": 1}}, 2, "colour"),
+    ({"job": {"ranks": 2, "vector_bytes": 3, "compute_s": 0}}, 2, "vector_bytes"),
+    ({"next": None}, 2, "needs both"),
+    ({"files": {"steps": "/nowhere/steps"}}, 3, "/nowhere/steps"),
+    ({"addresses": {"inner": "fd00::99"}}, 3, "[fd00::99]:4791"),
+])  # fmt: skip
+def test_config_that_cannot_be_is_an_error_message(changes: dict, status: int, text: str):
+    with lab(2) as net:
+        agent = net.agents["h1"]
+        agent.send({**net.config("h1", "rc", {"ranks": 2, **JOB}), **changes})
+        assert text in agent.wait_for("error")["text"]
+        assert agent.process.wait(10) == status
+
+
+def test_packet_larger_than_the_mtu_is_an_error_not_a_fragment():
+    with lab(2) as net:
+        for name in net.names:
+            ip(net.agents[name].pid, f"link set {name}-eth0 mtu 1500")
+        ring(net, "rc")
+        net.start()
+        assert "MTU" in net.agents["h1"].wait_for("error")["text"]
+
+
+def test_idle_agent_sleeps():
+    with lab(2) as net:
+        job = {"ranks": 2, "vector_bytes": 4096, "compute_s": 60.0}
+        net.connect([net.config(name, "rc", job) for name in net.names])
+        net.start()
+        time.sleep(0.5)
+        used_s = [report["cpu_s"] for report in net.stop().values()]
+    assert max(used_s) < 0.25, used_s
+
+
+def _tx_packets(net: Lab, name: str, ports: int) -> list[int]:
+    counters = [
+        Path(f"/proc/{net.agents[name].pid}/net/dev").read_text().split(f"{name}-eth{port}:")[1].split()[9] for port in range(ports)
+    ]
+    return [int(counter) for counter in counters]
+
+
+@contextlib.contextmanager
+def capture(net: Lab, name: str, device: str) -> Iterator[socket.socket]:
+    """A packet socket for the IPv6 packets of a device in an agent's namespace."""
+    libc, own = ctypes.CDLL(None, use_errno=True), os.open("/proc/self/ns/net", os.O_RDONLY)
+    other = os.open(f"/proc/{net.agents[name].pid}/ns/net", os.O_RDONLY)
+    try:
+        assert libc.setns(other, CLONE_NEWNET) == 0
+        sock = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(ETH_P_IPV6))
+    finally:
+        libc.setns(own, CLONE_NEWNET)
+        os.close(own)
+        os.close(other)
+    with sock:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
+        sock.bind((device, ETH_P_IPV6))
+        sock.setblocking(False)
+        yield sock
+
+
+def received(sock: socket.socket) -> list[bytes]:
+    """What the packet socket holds and that came in."""
+    packets = []
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            packet, address = sock.recvfrom(65536)
+            packets += [packet] if address[2] == socket.PACKET_HOST else []
+    return packets
+
+
+def _dscp(packet: bytes) -> int:
+    return (int.from_bytes(packet[:2], "big") >> 4 & 0xFF) >> 2

@@ -1,0 +1,105 @@
+"""The agent protocol's commands: what is understood, and that each refusal names its place."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hosts.agent import merged
+from hosts.commands import parse_config, parse_connect, parse_line, parse_start
+from hosts.session import derived_seed
+from testbed.errors import UsageError
+
+PEER = {"name": "h2", "address": "fd00::2", "paths": [{"ev": 0, "port": 1, "destination": "fcbb:bb00:1::", "plane": 1, "links": ["a-b"]}]}
+CONFIG = {
+    "cmd": "config", "host": "h1", "rank": 0, "transport": "rc", "params": {}, "job": {"ranks": 2}, "seed": 1, "files": {"steps": "s.csv"},
+    "addresses": {"outer": "fcbb:bb00:9::", "inner": "fd00:0::1"}, "next": PEER, "prev": PEER,
+}  # fmt: skip
+
+
+def parsed(**changes: object):
+    return parse_config(parse_line(json.dumps({**CONFIG, **changes}).encode())[1])
+
+
+def test_config_is_understood():
+    config = parsed()
+    assert (config.host, config.address, config.next.paths[0].destination, config.ports) == ("h1", "fd00::1", "fcbb:bb00:1::", [1])
+
+
+@pytest.mark.parametrize(("transport", "dscp"), [("mrc", 4), ("rc", 0)])
+def test_data_class_depends_on_the_transport(transport: str, dscp: int):
+    assert parsed(transport=transport).sockets.data_dscp == dscp
+
+
+def test_sockets_may_be_set():
+    assert parsed(sockets={"data_dscp": 8}).sockets.data_dscp == 8
+
+
+@pytest.mark.parametrize("key", ["next", "prev"])
+def test_neighbour_may_be_null(key: str):
+    assert getattr(parsed(**{key: None}), key) is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "place"),
+    [
+        ({"host": ""}, r"\$\.host"),
+        ({"rank": True}, r"\$\.rank"),
+        ({"rank": -1}, r"\$\.rank"),
+        ({"transport": "tcp"}, r"\$\.transport"),
+        ({"params": []}, r"\$\.params"),
+        ({"addresses": {}}, r"\$\.addresses\.inner is missing"),
+        ({"addresses": {"inner": "10.0.0.1"}}, r"\$\.addresses\.inner"),
+        ({"next": {**PEER, "address": "x"}}, r"\$\.next\.address"),
+        ({"prev": {**PEER, "paths": [{}]}}, r"\$\.prev\.paths\[0\]"),
+        ({"files": {"log": "x"}}, r"\$\.files has unknown keys log"),
+        ({"files": {"steps": 3}}, r"\$\.files\.steps"),
+        ({"sockets": {"data_dscp": 64}}, r"\$\.sockets\.data_dscp"),
+        ({"colour": 1}, "unknown keys colour"),
+    ],
+)
+def test_wrong_config_is_refused_with_its_place(changes: dict, place: str):
+    with pytest.raises(UsageError, match=place):
+        parsed(**changes)
+
+
+@pytest.mark.parametrize("line", [b"hello", b"[1]", b"{}", b'{"cmd":"fly"}', b'{"cmd":3}', b"\xff\xfe", b"[" * 100_000])
+def test_what_is_no_command_is_refused(line: bytes):
+    with pytest.raises(UsageError):
+        parse_line(line)
+
+
+@given(st.recursive(st.none() | st.booleans() | st.floats() | st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)))
+def test_any_json_value_in_a_config_is_understood_or_refused(value: object):
+    for key in CONFIG:
+        if key != "cmd":
+            try:
+                parsed(**{key: value})
+            except UsageError:
+                continue
+
+
+@pytest.mark.parametrize("change", [{"at": "now"}, {"at": float("nan")}, {"first_step": -1}, {"attempt": 1.5}])
+def test_wrong_start_is_refused(change: dict):
+    line = json.dumps({"cmd": "start", "at": 1.0, "first_step": 0, "attempt": 1, **change}).encode()
+    with pytest.raises(UsageError, match=rf"\$\.{next(iter(change))}"):
+        parse_start(parse_line(line)[1])
+
+
+def test_connect_gives_attributes_by_host():
+    assert parse_connect(parse_line(b'{"cmd":"connect","peers":{"h2":{"rkey":1}}}')[1]) == {"h2": {"rkey": 1}}
+
+
+def test_every_host_and_incarnation_has_a_seed_of_its_own():
+    assert len({derived_seed(1, host, incarnation) for host in ("h1", "h2") for incarnation in (0, 1)}) == 4
+
+
+def test_reports_of_attempts_add_up():
+    first = {"data_packets_sent": 3, "drops": {"short": 1}, "base_rtt_s": {"h2": 0.2, "h3": None}, "lateness_max_s": 0.5}
+    second = {"data_packets_sent": 4, "drops": {"short": 1, "bad": 2}, "base_rtt_s": {"h2": 0.1, "h3": None}, "lateness_max_s": 0.1}
+    assert merged(first, second) == {
+        "data_packets_sent": 7, "drops": {"short": 2, "bad": 2}, "base_rtt_s": {"h2": 0.1}, "lateness_max_s": 0.5,
+    }  # fmt: skip
