@@ -18,8 +18,9 @@ COUNTER_PERIOD_S = 0.5  # links.csv is sampled this often, so drops are seen up 
 class FaultEffect:
     """What one fault did in one arm and repeat.
 
-    `stall_s` is the sum, `stall_max_s` the largest, of the stalls of all steps that overlap [effective, end + settle]. Where such a
-    stalled step also overlaps another fault the stall cannot be divided: each of these faults gets all of it and is marked `overlapping`.
+    `stall_s` is what all steps that overlap [effective, end + settle] lost in sum against the healthy median (faster steps make up for
+    slower ones, else a long fault would collect plain noise; never below 0), `stall_max_s` the longest stall among them. Where a stalled
+    step also overlaps another fault the stall cannot be divided: each of these faults gets all of it and is marked `overlapping`.
     """
 
     fault: str
@@ -89,7 +90,7 @@ def _effect(
     return FaultEffect(
         fault=fault.id, kind=fault.kind, tier=fault.tier, target=fault.target,
         planned_s=fault.planned_s, issued_s=fault.issued_s, effective_s=fault.effective_s, end_s=fault.end_s,
-        stall_s=sum(stalls) if window and median_s else None,
+        stall_s=max(0.0, sum(step.time_s - median_s for step in hit)) if window and median_s else None,
         stall_max_s=max(stalls, default=0.0) if window and median_s else None,
         overlapping=any(stats.overlaps(step, other) for step in stalled for other in others),
         crashes=sum(step.cut == "crash" for step in hit),

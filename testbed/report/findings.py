@@ -113,7 +113,7 @@ def _kinds(groups: Mapping[str, Any]) -> str:
     for kind, group in groups.items():
         alone = group["alone"]
         used, count = (alone, alone["faults"]) if alone["faults"] else (group, group["faults"])
-        shared = "" if alone["faults"] else ", all of them overlapping with another fault"
+        shared = " that came alone" if alone["faults"] else ", each overlapping with another fault"
         if used["stall_median_s"] is not None:
             stalls = f"{seconds(used['stall_median_s'])} (median), {seconds(used['stall_max_s'])} (longest)"
             parts.append(f"a {kind} fault stalled the job for {stalls}, n = {count}{shared}")

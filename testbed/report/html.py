@@ -19,6 +19,7 @@ from testbed.report.reading import RunData, read_run
 from testbed.report.summary import summarise_data
 from testbed.report.verdict import Verdict, judge
 
+FAULT_COLUMNS = ("fault", "kind", "tier", "target", "planned_s")
 # The metrics of the big table, most telling first; the others are in summary.json.
 TABLE = tuple(metric for metric in METRICS if not metric.name.startswith(("stall_p50", "lost_stall", "lost_crash")))
 
@@ -37,7 +38,11 @@ def write_report(run_dir: Path) -> Path:
 def render(data: RunData, summary: dict[str, Any]) -> str:
     """The whole page; every string from the run is escaped by the template."""
     environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("testbed.report"), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        loader=jinja2.PackageLoader("testbed.report"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
     return environment.get_template("report.html.j2").render(**page(data, summary), pictures=_pictures(data, summary))
 
@@ -108,7 +113,7 @@ def fault_rows(data: RunData, summary: Mapping[str, Any]) -> list[dict[str, Any]
     for arm, told in summary["arms"].items():
         for entry in told["repeats"]:
             for fault in entry["faults"]:
-                row = rows.setdefault(fault["fault"], {**{k: fault[k] for k in ("fault", "kind", "tier", "target", "planned_s")}, "arms": {}})
+                row = rows.setdefault(fault["fault"], {**{name: fault[name] for name in FAULT_COLUMNS}, "arms": {}})
                 row["arms"].setdefault(arm, []).append(fault)
     return [{**row, "cells": [_fault_cell(row["arms"].get(arm, [])) for arm in summary["arms"]]} for row in rows.values()]
 
@@ -116,12 +121,14 @@ def fault_rows(data: RunData, summary: Mapping[str, Any]) -> list[dict[str, Any]
 def _fault_cell(seen: list[dict[str, Any]]) -> dict[str, str]:
     stalls = sorted(fault["stall_s"] for fault in seen if fault["stall_s"] is not None)
     first = seen[0] if seen else {"issued_s": None, "effective_s": None}
+    ends = [stalls[0], stalls[-1]] if stalls else []
     crashes = sum(fault["crashes"] for fault in seen)
+    notes = ["overlapping"] * any(fault["overlapping"] for fault in seen) + [findings.plural(crashes, "crash")] * bool(crashes)
     return {
         "issued": _offset(first["issued_s"], first.get("planned_s")),
         "effective": _offset(first["effective_s"], first.get("planned_s")),
-        "stall": f"{findings.seconds(stalls[0])} to {findings.seconds(stalls[-1])}" if len(stalls) > 1 else "".join(map(findings.seconds, stalls)),
-        "notes": ", ".join(filter(None, ["overlapping" if any(f["overlapping"] for f in seen) else "", crashes and findings.plural(crashes, "crash") or ""])),
+        "stall": " to ".join(dict.fromkeys(findings.seconds(stall) for stall in ends)),
+        "notes": ", ".join(notes),
     }
 
 
@@ -141,7 +148,8 @@ def _group_text(group: Mapping[str, Any] | None) -> str:
     told = []
     for name, part in (("alone", group["alone"]), ("all", group)):
         if part["faults"]:
-            told.append(f"{name}: {findings.seconds(part['stall_median_s'])}, max {findings.seconds(part['stall_max_s'])} (n = {part['faults']})")
+            median, longest = findings.seconds(part["stall_median_s"]), findings.seconds(part["stall_max_s"])
+            told.append(f"{name}: {median}, max {longest} (n = {part['faults']})")
     return "; ".join(told)
 
 
@@ -188,7 +196,8 @@ def again(data: RunData, summary: Mapping[str, Any]) -> str:
     sets = [word for entry in overrides if isinstance(entry, str) for word in ("--set", entry)]
     seed = [] if summary["seed"] is None else ["--seed", str(summary["seed"])]
     arms = ["--arm", ",".join(data.arms)] if data.arms else []
-    return shlex.join(["sudo", "./testbed.sh", "run", str(Path("results") / data.folder.parent.name / data.folder.name / "scenario.yaml"), *seed, *arms, *sets])
+    scenario = Path("results") / data.folder.parent.name / data.folder.name / "scenario.yaml"
+    return shlex.join(["sudo", "./testbed.sh", "run", str(scenario), *seed, *arms, *sets])
 
 
 # --- pictures ----------------------------------------------------------------------------------------------------------------------------

@@ -82,21 +82,20 @@ def _add_history(rows: dict[int, EvRow], run: ArmRun, pair: tuple[str, str] | No
 
 
 def paths_of_pair(data: RunData, summary: Mapping[str, Any], footer: Sequence[str], repeat: int = 1) -> Figure:
-    """One row an EV of the pair whose EVs were retired most often: packets sent, ASSUMED_BAD, probes, faults on the path; a panel an arm."""
+    """One row an EV of the pair whose EVs were retired most often: packets, ASSUMED_BAD, probes, faults on the path; a panel an arm."""
     chosen = [next((run for run in runs if run.repeat == repeat), runs[0]) for runs in data.arms.values() if runs]
     pair = most_affected_pair(chosen)
     panels = [(run, *read_pair(data.folder, run, pair)) for run in chosen]
     panels = [(run, seen, rows[:MAX_EVS]) for run, seen, rows in panels if rows]
     heights = [0.9 + 0.42 * len(rows) for _, _, rows in panels] or [1.5]
-    figure = style.frame(_paths_title(panels), footer, 0.9 + sum(heights))
-    axes = figure.subplots(len(heights), 1, sharex=True, squeeze=False, gridspec_kw={"height_ratios": heights})[:, 0]
+    figure = style.frame(_paths_title(panels), footer, 1.2 + sum(heights))
+    axes = style.panels(figure, heights, _paths_legend(chosen) if panels else [])
     if not panels:
         style.say_nothing_to_show(axes[0], "no paths.csv was found, or it is empty")
         return figure
     for panel, (run, seen, rows) in zip(axes, panels, strict=True):
         _paths_panel(panel, run, seen, rows)
     axes[-1].set_xlabel("time since the job's start [s]")
-    figure.legend(handles=_paths_legend(chosen), loc="outside lower center", ncols=4, fontsize=style.TEXT_PT - 1.5)
     return figure
 
 
@@ -140,7 +139,8 @@ def _row_marks(axes: Axes, run: ArmRun, position: int, row: EvRow) -> None:
         if fault.happened and row.path and fault.hits(row.path):
             colour, hatch = style.fault_look(fault.kind)
             long_s = fault.until_s(run.duration_s) - fault.begin_s
-            axes.add_patch(Rectangle((fault.begin_s, position + 0.22), long_s, 0.2, facecolor=colour, hatch=hatch, edgecolor="#444444", linewidth=0.5))
+            where = (fault.begin_s, position + 0.22)
+            axes.add_patch(Rectangle(where, long_s, 0.2, facecolor=colour, hatch=hatch, edgecolor="#444444", linewidth=0.5))
 
 
 def _paths_legend(runs: Sequence[ArmRun]) -> list[Any]:
@@ -170,7 +170,7 @@ def detection_times(summary: Mapping[str, Any], footer: Sequence[str]) -> Figure
         return None
     figure = style.frame(findings.detection_title(summary), footer, 1.5 + 1.1 * len(found))
     axes = figure.subplots()
-    for position, ((arm, kind), rtts) in enumerate(found.items()):
+    for position, ((arm, _), rtts) in enumerate(found.items()):
         _strip(axes, position, arm, rtts)
         axes.annotate(f"n = {len(rtts)}", (1.0, position), xycoords=("axes fraction", "data"), ha="right", va="bottom", xytext=(-4, 8),
                       textcoords="offset points", fontsize=style.TEXT_PT - 2)  # fmt: skip
@@ -186,7 +186,8 @@ def _strip(axes: Axes, position: int, arm: str, rtts: Sequence[float]) -> None:
     axes.plot(shown, offsets, look.marker, color=look.colour, alpha=0.5, ms=6, mew=0, linestyle="", clip_on=False)
     median = max(stdlib.median(rtts), DETECTION_FLOOR_RTT)
     axes.vlines([median], position - 0.4, position + 0.4, color="black", linewidth=2)
-    axes.annotate(f"median {findings.number(stdlib.median(rtts))}", (median, position - 0.4), xytext=(4, 0), textcoords="offset points", va="top")
+    words = f"median {findings.number(stdlib.median(rtts))}"
+    axes.annotate(words, (median, position - 0.4), xytext=(4, 0), textcoords="offset points", va="top")
 
 
 def _detection_axes(axes: Axes, rtts: Sequence[float], rows: int) -> None:
@@ -196,7 +197,7 @@ def _detection_axes(axes: Axes, rtts: Sequence[float], rows: int) -> None:
     axes.xaxis.set_major_formatter(lambda value, _position: f"{value:g}")
     axes.grid(visible=False, axis="y")
     at_floor = sum(rtt <= DETECTION_FLOOR_RTT for rtt in rtts)
-    note = f"; {at_floor} of {len(rtts)} EVs at the left edge: nothing was sent into the fault" if at_floor else ""
+    note = f"\n{at_floor} of {len(rtts)} EVs at the left edge: nothing was sent into the fault" if at_floor else ""
     axes.set_xlabel(f"from the fault's effect to the last data packet sent on the EV [base RTTs]{note}")
 
 

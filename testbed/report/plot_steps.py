@@ -34,17 +34,17 @@ def plain_seconds(value: float, _position: object = None) -> str:
 def step_times(data: RunData, summary: Mapping[str, Any], footer: Sequence[str], repeat: int = 1) -> Figure:
     """Every step of every arm over time, on one time axis and one (log) scale; `repeat` in full colour, the others light."""
     arms = {arm: runs for arm, runs in data.arms.items() if runs}
-    figure = style.frame(findings.steps_title(summary), footer, 0.9 + 2.7 * max(1, len(arms)))
-    panels = figure.subplots(max(1, len(arms)), 1, sharex=True, sharey=True, squeeze=False)[:, 0]
+    everything = [run for runs in arms.values() for run in runs]
+    heights = [2.7] * max(1, len(arms))
+    figure = style.frame(findings.steps_title(summary), footer, 1.1 + sum(heights))
+    panels = style.panels(figure, heights, _step_legend(everything) if arms else [])
     if not arms:
         style.say_nothing_to_show(panels[0], "no arm was measured")
         return figure
     for axes, (arm, runs) in zip(panels, arms.items(), strict=True):
         _panel(axes, arm, runs, next((run for run in runs if run.repeat == repeat), runs[0]))
-    _scale(panels, [run for runs in arms.values() for run in runs])
+    _scale(panels, everything)
     panels[-1].set_xlabel("time since the job's start [s]")
-    everything = [run for runs in arms.values() for run in runs]
-    figure.legend(handles=_step_legend(everything), loc="outside lower center", ncols=4, fontsize=style.TEXT_PT - 1.5)
     return figure
 
 
@@ -53,12 +53,11 @@ def _panel(axes: Axes, arm: str, runs: Sequence[ArmRun], chosen: ArmRun) -> None
     style.shade_faults(axes, chosen)
     for run in runs:
         if run is not chosen:
-            others = [step for step in stats.job_steps(run) if step.complete]
-            axes.plot([step.end_s for step in others], [step.time_s for step in others], look.marker, color=look.colour, alpha=0.15, ms=3, mew=0)
+            _draw_other(axes, run, look)
     steps = stats.job_steps(chosen)
-    _draw_steps(axes, steps, look)
-    _draw_crashes(axes, chosen)
     median_s = stats.healthy_median(chosen, steps).median_s
+    _draw_steps(axes, stats.judged_steps(steps, median_s), look)
+    _draw_crashes(axes, chosen)
     if median_s:
         axes.axhline(median_s, color="#333333", linewidth=1.0, linestyle=(0, (4, 3)), zorder=2)
     axes.set_title(f"{label(arm)}, repeat {chosen.repeat}: {_panel_words(steps, median_s)}")
@@ -73,6 +72,17 @@ def _panel_words(steps: Sequence[JobStep], median_s: float | None) -> str:
     return f"healthy median {findings.seconds(median_s)}, slowest step {findings.seconds(slowest)} ({findings.number(slowest / median_s)}x)"
 
 
+def _draw_other(axes: Axes, run: ArmRun, look: style.ArmStyle) -> None:
+    """Another repeat: light points, and a thin line for a crash."""
+    steps = [step for step in stats.job_steps(run) if step.complete]
+    axes.plot([step.end_s for step in steps], [step.time_s for step in steps], look.marker, color=look.colour, alpha=0.3, ms=3.5, mew=0)
+    for event in run.named("job_crash"):
+        t_s = float(event["t_s"])
+        axes.axvline(t_s, color=CRASH_COLOUR, linewidth=1.0, linestyle=":")
+        axes.annotate(f" crash (repeat {run.repeat})", (t_s, 0.86), xycoords=("data", "axes fraction"), color=CRASH_COLOUR, va="top",
+                      fontsize=style.TEXT_PT - 2)  # fmt: skip
+
+
 def _draw_steps(axes: Axes, steps: Sequence[JobStep], look: style.ArmStyle) -> None:
     """A step is a bar from its start to its end at the height of its time, with a marker at its end."""
     useful = [step for step in steps if step.complete and step.useful]
@@ -80,8 +90,8 @@ def _draw_steps(axes: Axes, steps: Sequence[JobStep], look: style.ArmStyle) -> N
     cut = [step for step in steps if not step.complete and step.time_s > 0]
     for group in (useful, redone, cut):
         dotted = ":" if group is cut else "-"
-        times = [step.time_s for step in group]
-        axes.hlines(times, [step.start_s for step in group], [step.end_s for step in group], color=look.colour, linewidth=1.6, linestyle=dotted)
+        starts, ends = [step.start_s for step in group], [step.end_s for step in group]
+        axes.hlines([step.time_s for step in group], starts, ends, color=look.colour, linewidth=1.6, linestyle=dotted)
     axes.plot([step.end_s for step in useful], [step.time_s for step in useful], look.marker, color=look.colour, ms=4, mew=0)
     axes.plot([step.end_s for step in redone], [step.time_s for step in redone], look.marker, color=look.colour, ms=4.5, mfc="white", mew=1)
     axes.plot([step.end_s for step in cut], [step.time_s for step in cut], ">", color=look.colour, ms=6, mfc="white", mew=1.2)
@@ -100,11 +110,11 @@ def _draw_crashes(axes: Axes, run: ArmRun) -> None:
 def _scale(panels: Sequence[Axes], runs: Sequence[ArmRun]) -> None:
     times = [step.time_s for run in runs for step in stats.job_steps(run) if step.complete and step.time_s > 0]
     low, high = min(times, default=0.1), max(times, default=1.0)
-    axes = panels[0]
-    axes.set_yscale("log")
-    axes.set_ylim(low / 1.5, max(high, low * 4) * 1.6)
-    axes.set_xlim(0, max((run.duration_s for run in runs), default=1.0) or 1.0)
+    high_end = max(high, low * 4) * 1.6
+    panels[0].set_xlim(0, max((run.duration_s for run in runs), default=1.0) or 1.0)
     for panel in panels:
+        panel.set_yscale("log")
+        panel.set_ylim(low / 1.5, high_end)
         panel.yaxis.set_major_locator(LogLocator(10, subs=(1.0, 2.0, 5.0)))
         panel.yaxis.set_major_formatter(FuncFormatter(plain_seconds))
         panel.yaxis.set_minor_formatter(NullFormatter())
@@ -118,10 +128,10 @@ def _step_legend(runs: Sequence[ArmRun]) -> list[Any]:
     every = [step for run in runs for step in stats.job_steps(run)]
     if any(step.complete and not step.useful for step in every):
         handles.append(Line2D([], [], color="#444444", marker="o", mfc="white", ms=4.5, linewidth=1.6, label="redone after a crash"))
-    if any(not step.complete and step.time_s > 0 for step in every):
-        handles.append(Line2D([], [], color="#444444", marker=">", mfc="white", linestyle=":", label="cut short"))
+    if any(not step.complete and step.cut == "crash" for step in every):
+        handles.append(Line2D([], [], color="#444444", marker=">", mfc="white", linestyle=":", label="cut short by a crash"))
     if any(run.repeat != 1 for run in runs):
-        handles.append(Line2D([], [], color="#444444", marker="o", ms=3, alpha=0.3, linestyle="", label="other repeats"))
+        handles.append(Line2D([], [], color="#444444", marker="o", ms=3, alpha=0.3, linestyle="", label="steps of other repeats"))
     if any(run.named("job_crash") for run in runs):
         handles.append(Patch(color=CRASH_COLOUR, alpha=0.8, label="crash and restart"))
     return handles + style.fault_handles(runs)
@@ -143,30 +153,39 @@ def arm_stalls(runs: Sequence[ArmRun]) -> list[float]:
 
 def stall_distribution(data: RunData, summary: Mapping[str, Any], footer: Sequence[str]) -> Figure:
     """CCDF of the stalls on log axes, one line an arm, all repeats together."""
-    figure = style.frame(findings.stalls_title(summary), footer, 5.4)
-    axes = figure.subplots()
+    figure = style.frame(findings.stalls_title(summary), footer, 5.8)
     stalls = {arm: found for arm, runs in data.arms.items() if (found := arm_stalls(runs))}
+    axes = style.panels(figure, [4.8], [_ccdf_handle(arm, found) for arm, found in stalls.items()], columns=2)[0]
     if not stalls:
         style.say_nothing_to_show(axes, "no stall can be computed: no arm has complete steps")
         return figure
     for arm, found in stalls.items():
         _ccdf(axes, arm, found)
     _ccdf_axes(axes, [stall for found in stalls.values() for stall in found], max(len(found) for found in stalls.values()))
-    axes.legend(loc="lower left", fontsize=style.TEXT_PT - 1.5, handlelength=3)
     return figure
 
 
-def _ccdf(axes: Axes, arm: str, stalls: Sequence[float]) -> None:
-    """At x: the share of steps that stalled for x or longer."""
+QUANTILES = (("P50", 0.5), ("P99", 0.99), ("P100", 1.0))
+
+
+def _ccdf_handle(arm: str, stalls: Sequence[float]) -> Line2D:
+    """The legend's words: the quantiles, and the share that a log axis cannot show."""
     look, count = style.arm_style(arm), len(stalls)
-    shown = [max(stall, MEASURABLE_STALL_S) for stall in stalls]
-    shares = [1 - index / count for index in range(count)]
     none = sum(stall < MEASURABLE_STALL_S for stall in stalls)
-    marks = {name: stats.percentile(stalls, share) or 0.0 for name, share in (("P50", 0.5), ("P99", 0.99), ("P100", 1.0))}
-    told = ", ".join(f"{name} {findings.seconds(value)}" for name, value in marks.items())
-    axes.plot(shown, shares, look.line, color=look.colour, linewidth=2, drawstyle="steps-pre",
-              label=f"{label(arm)}: {told}\n{none / count:.0%} of {count} steps with no measurable stall (< 1 ms)")  # fmt: skip
-    for name, value in marks.items():
+    told = ", ".join(f"{name} {findings.seconds(stats.percentile(stalls, share) or 0.0)}" for name, share in QUANTILES)
+    words = f"{label(arm)}: {told}\n{none / count:.0%} of {count} steps had no measurable stall (< 1 ms)"
+    return Line2D([], [], color=look.colour, linestyle=look.line, marker=look.marker, linewidth=2, label=words)
+
+
+def _ccdf(axes: Axes, arm: str, stalls: Sequence[float]) -> None:
+    """At x: the share of all steps that stalled for x or longer; drawn from the smallest measurable stall on."""
+    look, count = style.arm_style(arm), len(stalls)
+    points = [(stall, 1 - index / count) for index, stall in enumerate(stalls) if stall >= MEASURABLE_STALL_S]
+    if points:
+        first = (MEASURABLE_STALL_S, points[0][1])
+        axes.plot(*zip(first, *points, strict=True), look.line, color=look.colour, linewidth=2, drawstyle="steps-pre")
+    for name, share in QUANTILES:
+        value = stats.percentile(stalls, share) or 0.0
         if value >= MEASURABLE_STALL_S:
             _mark(axes, name, value, sum(stall >= value for stall in stalls) / count, look)
 
@@ -178,9 +197,10 @@ def _mark(axes: Axes, name: str, value: float, share: float, look: style.ArmStyl
 
 
 def _ccdf_axes(axes: Axes, stalls: Sequence[float], count: int) -> None:
+    longest = max(stalls)
     axes.set_xscale("log")
     axes.set_yscale("log")
-    axes.set_xlim(MEASURABLE_STALL_S, max(max(stalls) * 2, 0.1))
+    axes.set_xlim(MEASURABLE_STALL_S, max(0.1, 2 * longest))
     axes.set_ylim(0.5 / count, 1.6)
     axes.xaxis.set_major_formatter(FuncFormatter(plain_seconds))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda share, _position: f"{share:.4g}"))
@@ -206,14 +226,15 @@ def lost_job_time(data: RunData, summary: Mapping[str, Any], footer: Sequence[st
     axes.invert_yaxis()
     axes.grid(visible=False, axis="y")
     axes.set_xlim(0, _room(summary, arms))
-    axes.set_xlabel(f"lost job time a repeat [s], of {findings.seconds(stdlib.median(durations))} job time" if durations else "lost job time [s]")
+    of = f", of {findings.seconds(stdlib.median(durations))} job time" if durations else ""
+    axes.set_xlabel(f"lost job time a repeat [s]{of}")
     axes.legend(handles=_lost_legend(summary, arms), loc="best", fontsize=style.TEXT_PT - 1.5)
     return figure
 
 
 def _room(summary: Mapping[str, Any], arms: Sequence[str]) -> float:
     """The axis' end: room for the words right of the longest bar."""
-    longest = max(max(findings.values(summary, arm, "lost_job_time_s")) for arm in arms)
+    longest = max(value for arm in arms for value in findings.values(summary, arm, "lost_job_time_s"))
     return (longest or 1.0) * 1.55
 
 
@@ -228,7 +249,7 @@ def _lost_bar(axes: Axes, position: int, arm: str, summary: Mapping[str, Any]) -
     axes.plot(totals, offsets, look.marker, color="black", ms=6, mfc="white", mew=1.3, linestyle="", zorder=4)
     median = summary["arms"][arm]["lost_job_time_s"]["median"]
     spread = f"  median {findings.seconds(median)}\n  ({findings.seconds(min(totals))} to {findings.seconds(max(totals))})"
-    axes.annotate(spread, (max(max(totals), stall + crash), position), xytext=(6, 0), textcoords="offset points", va="center")
+    axes.annotate(spread, (max(*totals, stall + crash), position), xytext=(6, 0), textcoords="offset points", va="center")
 
 
 def _lost_legend(summary: Mapping[str, Any], arms: Sequence[str]) -> list[Any]:

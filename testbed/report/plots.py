@@ -17,16 +17,26 @@ FORMATS = ("png", "svg")
 
 # name of the file -> caption in the report
 CAPTIONS = {
-    "steps": "Step time over time. Each step is a bar from its start to its end, at the height of its duration; faults are shaded for as long "
-    "as they were on. All arms share both axes; the scale is logarithmic.",
-    "stalls": "Distribution of stalls over all steps and repeats (log axes): at each x, the share of steps that stalled at least that long. "
-    "Steps without a measurable stall cannot be drawn on a log axis; the legend tells their share.",
-    "lost": "Job time that was lost against a job of healthy steps only. Bars are means, because only means add up to stalls + crashes; each "
-    "point is a repeat.",
-    "paths": "Paths of the pair whose EVs were retired most often. Shade: data packets sent; the bar in the middle of a row: ASSUMED_BAD; ticks "
-    "on its upper edge: probes; on its lower edge: faults that lie on the EV's path.",
-    "detection": "How long a sender still used an EV after a fault had taken effect on its path, in base RTTs of the pair. An EV that happened "
-    "to be idle when the fault came is only found out at its next packet, so idle time of the job (its compute phase) is part of the figure.",
+    "steps": (
+        "Step time over time. Each step is a bar from its start to its end, at the height of its duration; faults are shaded for as long "
+        "as they were on. All arms share both axes; the scale is logarithmic."
+    ),
+    "stalls": (
+        "Distribution of stalls over all steps and repeats (log axes): at each x, the share of steps that stalled at least that long. "
+        "Steps without a measurable stall cannot be drawn on a log axis; the legend tells their share."
+    ),
+    "lost": (
+        "Job time that was lost against a job of healthy steps only. Bars are means, because only means add up to stalls + crashes; each "
+        "point is a repeat."
+    ),
+    "paths": (
+        "Paths of the pair whose EVs were retired most often. Shade: data packets sent; the bar in the middle of a row: ASSUMED_BAD; ticks "
+        "on its upper edge: probes; on its lower edge: faults that lie on the EV's path."
+    ),
+    "detection": (
+        "How long a sender still used an EV after a fault had taken effect on its path, in base RTTs of the pair. An EV that happened to "
+        "be idle when the fault came is only found out at its next packet, so idle time of the job (its compute phase) is part of it."
+    ),
     "links": "Bytes carried by each direction of each link inside the fabric, sorted: spraying loads links evenly, single paths do not.",
 }
 

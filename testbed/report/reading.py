@@ -49,7 +49,7 @@ def read_run(folder: Path) -> RunData:
     for path in repeats:
         arms[path.parent.name] = (*arms.get(path.parent.name, ()), read_arm(path, planned))
     problems += _expected_but_absent(arms, scenario, manifest)
-    seed = planned.get("seed", manifest.get("seed"))
+    seed = next((told for told in (planned.get("seed"), manifest.get("seed")) if isinstance(told, int)), None)
     return RunData(folder, manifest, scenario, seed, arms, tuple(problems))
 
 
@@ -72,7 +72,7 @@ def _arm_folders(folder: Path) -> Iterable[Path]:
 
 def _asked_arms(scenario: Mapping[str, Any], manifest: Mapping[str, Any]) -> list[str]:
     """The arms that were really asked for: the manifest knows about --arm, the scenario's text does not."""
-    asked = manifest.get("arms") or scenario.get("arms") or []
+    asked = next((told for told in (manifest.get("arms"), scenario.get("arms")) if isinstance(told, list)), [])
     names = [arm.get("name", "") if isinstance(arm, Mapping) else str(arm) for arm in asked]
     return [name for name in names if name]
 
@@ -100,6 +100,8 @@ def read_arm(folder: Path, planned: Mapping[str, Any]) -> ArmRun:
     """Reads one ``<arm>/<repeat>/`` folder against the planned faults (faults.json)."""
     problems: list[str] = []
     info = _json_object(folder / "arm.json", problems)
+    if not isinstance(info.get("fidelity"), Mapping):
+        info["fidelity"] = {}
     events = _events(folder / "events.jsonl", problems)
     steps = _table(folder / "steps.csv", _step_row, problems)
     agents = _agents(folder / "agents.json", problems)
@@ -140,7 +142,8 @@ def fault_intervals(planned: Mapping[str, Any], events: list[Event]) -> list[Fau
     """The planned faults with what the history says of each; faults that only the history knows come after them."""
     begins = {str(event.get("fault")): event for event in events if event.get("event") == "fault_begin"}
     ends = {str(event.get("fault")): event for event in events if event.get("event") == "fault_end"}
-    listed = {str(entry.get("id")): entry for entry in planned.get("faults", []) if isinstance(entry, Mapping)}
+    told = planned.get("faults")
+    listed = {str(entry.get("id")): entry for entry in told if isinstance(entry, Mapping)} if isinstance(told, list) else {}
     names = [*listed, *(name for name in begins if name not in listed)]
     return [_interval(name, listed.get(name, {}), begins.get(name, {}), ends.get(name, {})) for name in names]
 

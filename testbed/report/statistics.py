@@ -108,8 +108,8 @@ def felt_intervals(
 
 
 def overlaps(step: JobStep, interval: tuple[float, float]) -> bool:
-    """Whether a step and a closed interval have any time in common."""
-    return step.start_s <= interval[1] and step.end_s >= interval[0]
+    """Whether a step and an interval have any time in common; touching is not enough."""
+    return step.start_s < interval[1] and step.end_s > interval[0]
 
 
 def healthy_median(run: ArmRun, steps: Sequence[JobStep], settle_s: float = SETTLE_S) -> Healthy:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import matplotlib
 
@@ -17,6 +19,7 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.patches import Patch
 
+from testbed.report.context import LABELS
 from testbed.report.model import ArmRun
 
 TITLE_PT, TEXT_PT, FOOTER_PT = 14.0, 11.0, 8.0
@@ -36,7 +39,7 @@ class ArmStyle:
     """How one arm is drawn everywhere."""
 
     colour: str
-    line: str
+    line: Literal["-", "--", "-.", ":"]
     marker: str
     hatch: str
 
@@ -75,7 +78,9 @@ def fault_look(kind: str) -> tuple[str, str]:
 
 def frame(title: str, footer: Sequence[str], height_in: float) -> Figure:
     """An empty figure with its title in words on top and the footer below; what is drawn between stays clear of both."""
-    title_lines = textwrap.wrap(title, 88)
+    for name in LABELS.values():  # an arm's name is not torn apart
+        title = title.replace(name, name.replace(" ", "\N{NO-BREAK SPACE}"))
+    title_lines = _balanced(title, 88)
     footer_lines = [line for text in footer for line in textwrap.wrap(text, 175)]
     top_in = 0.12 + len(title_lines) * TITLE_PT * 1.3 / 72
     bottom_in = 0.12 + len(footer_lines) * FOOTER_PT * 1.35 / 72
@@ -89,9 +94,32 @@ def frame(title: str, footer: Sequence[str], height_in: float) -> Figure:
     return figure
 
 
-def styled() -> Any:
+def _balanced(text: str, width: int) -> list[str]:
+    """Wrapped to as few lines as `width` allows, about equally long, so that no single word is left over."""
+    lines = textwrap.wrap(text, width)
+    narrow = next((w for w in range(width // 2, width) if len(textwrap.wrap(text, w)) <= len(lines)), width)
+    return textwrap.wrap(text, narrow)
+
+
+def panels(figure: Figure, heights: Sequence[float], handles: Sequence[Any], columns: int = 4) -> list[Axes]:
+    """One panel above the other with a common x axis, and the legend in a row of its own below, where it covers nothing."""
+    rows = math.ceil(len(handles) / columns)
+    grid = figure.add_gridspec(len(heights) + 1, 1, height_ratios=[*heights, 0.12 + 0.24 * rows])
+    axes: list[Axes] = []
+    for index in range(len(heights)):
+        axes.append(figure.add_subplot(grid[index], sharex=axes[0] if axes else None))
+    for panel in axes[:-1]:
+        panel.tick_params(labelbottom=False)
+    below = figure.add_subplot(grid[len(heights)])
+    below.set_axis_off()
+    below.legend(handles=list(handles), loc="center", ncols=columns, fontsize=TEXT_PT - 1.5, borderpad=0)
+    return axes
+
+
+def styled() -> AbstractContextManager[None]:
     """A context in which our settings hold, and nobody else's are touched."""
-    return rc_context(dict(RC))
+    settings: Any = dict(RC)
+    return rc_context(settings)
 
 
 def shade_faults(axes: Axes, run: ArmRun) -> None:
@@ -100,15 +128,17 @@ def shade_faults(axes: Axes, run: ArmRun) -> None:
         if fault.happened:
             colour, hatch = fault_look(fault.kind)
             until_s = min(fault.until_s(run.duration_s), run.duration_s)
-            axes.axvspan(fault.begin_s, until_s, facecolor=colour, edgecolor="#777777", alpha=0.45, hatch=hatch, linewidth=0.0, zorder=0)
+            look: dict[str, Any] = {"facecolor": colour, "hatch": hatch, "edgecolor": "#777777", "alpha": 0.45, "linewidth": 0.0}
+            axes.axvspan(fault.begin_s, until_s, zorder=0, **look)
 
 
 def fault_handles(runs: Iterable[ArmRun]) -> list[Patch]:
     """Legend entries of the kinds of fault that happened."""
     kinds = dict.fromkeys(fault.kind for run in runs for fault in run.faults if fault.happened)
+    looks = {kind: fault_look(kind) for kind in kinds}
     return [
-        Patch(facecolor=fault_look(kind)[0], hatch=fault_look(kind)[1], edgecolor="#777777", alpha=0.6, linewidth=0.0, label=f"{kind} fault")
-        for kind in kinds
+        Patch(facecolor=colour, hatch=hatch, edgecolor="#777777", alpha=0.6, linewidth=0.0, label=f"{kind} fault")
+        for kind, (colour, hatch) in looks.items()
     ]
 
 

@@ -54,13 +54,13 @@ def repeat_summary(run: ArmRun, settle_s: float = stats.SETTLE_S) -> tuple[dict[
     entry = {
         "repeat": run.repeat,
         "duration_s": run.duration_s,
-        "interrupted": bool(run.info.get("interrupted", not run.info)),
+        "interrupted": bool(run.info.get("interrupted", True)),
         "healthy_steps": healthy.steps,
         "healthy_is_clear": healthy.clear,
         "metrics": stats.step_metrics(run, settle_s) | effects.detection_metrics(found) | _other_metrics(run),
         "faults": effects.as_rows(of_faults),
         "detections": effects.as_rows(found),
-        "fidelity": run.info.get("fidelity") or {},
+        "fidelity": run.info.get("fidelity", {}),
     }
     return entry, of_faults
 
@@ -92,7 +92,7 @@ def _arm_summary(runs: Sequence[ArmRun], settle_s: float) -> dict[str, Any]:
 
 def _fidelity(runs: Sequence[ArmRun]) -> dict[str, Any]:
     """The worst verdict of all, with every reason; "unknown" if nobody judged."""
-    told = [(run, run.info.get("fidelity") or {}) for run in runs]
+    told = [(run, run.info.get("fidelity", {})) for run in runs]
     verdicts = [entry["verdict"] for _, entry in told if entry.get("verdict") in VERDICTS]
     reasons = [f"{run.arm} {run.repeat}: {reason}" for run, entry in told for reason in entry.get("reasons") or ()]
     worst = max(verdicts, key=VERDICTS.index, default="unknown")

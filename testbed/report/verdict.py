@@ -27,11 +27,15 @@ class Verdict:
     met: bool
 
     @property
+    def seen(self) -> str:
+        """What was measured, as the end of a sentence."""
+        what = "was not measured" if self.value is None else f"was {self.value:.4g}"
+        return what if self.repeat is None else f"{what} in repeat {self.repeat}, the worst"
+
+    @property
     def sentence(self) -> str:
-        """For the terminal and the report."""
-        seen = "was not measured" if self.value is None else f"was {self.value:.4g}"
-        where = "" if self.repeat is None else f" in repeat {self.repeat}, the worst"
-        return f"{self.arm}: {self.metric} {self.bounds}: {'met' if self.met else 'NOT met'}; it {seen}{where}"
+        """For the terminal."""
+        return f"{self.arm}: {self.metric} {self.bounds}: {'met' if self.met else 'NOT met'}; it {self.seen}"
 
 
 def judge(expectations: Iterable[Any], summary: Mapping[str, Any]) -> list[Verdict]:

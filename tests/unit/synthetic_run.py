@@ -94,8 +94,9 @@ def _arm(folder: Path, rng: random.Random, stalls: dict[str, float], crash_at_s:
 
 def _arm_info(folder: Path, mrc: bool) -> dict:
     fidelity = {
-        "verdict": "good" if mrc else "suspect", "reasons": [] if mrc else ["CPU 91% busy (median)"], "cpu_busy_median": 0.61 if mrc else 0.91,
-        "cpu_busy_max": 0.99, "steal_max": 0.02, "achieved_rate_share": 0.985, "qdisc_drops": 0, "lateness_p99_s": 0.004,
+        "verdict": "good" if mrc else "suspect", "reasons": [] if mrc else ["CPU 91% busy (median)"],
+        "cpu_busy_median": 0.61 if mrc else 0.91, "cpu_busy_max": 0.99, "steal_max": 0.02, "achieved_rate_share": 0.985,
+        "qdisc_drops": 0, "lateness_p99_s": 0.004,
     }  # fmt: skip
     bgp = {"keepalive_s": 3, "hold_s": 9, "coalesce_ms": 10}
     fabric = {"datapath": "netdev"} if mrc else {"routing": {"options": bgp}}

@@ -1,0 +1,251 @@
+"""From a run's folder to summary, verdict, plots and report; on the synthetic run of synthetic_run.py."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+from synthetic_run import make_run
+
+from testbed.errors import UsageError
+from testbed.report import METRIC_NAMES, findings, html, judge, plots, style, summarise, write_plots, write_report, write_summary
+from testbed.report.reading import read_run
+from testbed.report.summary import summarise_data
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory) -> Path:
+    return make_run(tmp_path_factory.mktemp("run"))
+
+
+@pytest.fixture
+def run(whole, tmp_path) -> Path:
+    """A copy that a test may damage."""
+    return Path(shutil.copytree(whole, tmp_path / "construction-site" / whole.name))
+
+
+@pytest.fixture(scope="module")
+def page(whole) -> str:
+    return write_report(whole).read_text()
+
+
+# --- summary ---------------------------------------------------------------------------------------------------------------------------
+
+
+def test_every_metric_is_there_for_every_arm(whole):
+    summary = summarise(whole)
+    assert {arm: set(METRIC_NAMES) - set(told) for arm, told in summary["arms"].items()} == {"mrc": set(), "rc-bgp": set()}
+
+
+def test_every_metric_lists_a_value_a_repeat(whole):
+    arms = summarise(whole)["arms"]
+    assert {len(told[name]["values"]) for told in arms.values() for name in METRIC_NAMES} == {3}
+
+
+def test_the_crash_is_found_in_the_repeat_that_had_it(whole):
+    assert summarise(whole)["arms"]["rc-bgp"]["crashes"]["values"] == [0.0, 1.0, 0.0]
+
+
+def test_summary_json_is_what_summarise_returns(run):
+    summary = write_summary(run)
+    assert json.loads((run / "summary.json").read_text()) == json.loads(json.dumps(summary))
+
+
+def test_a_whole_run_has_no_problems(whole):
+    assert summarise(whole)["problems"] == []
+
+
+def test_arms_keep_the_order_that_was_asked_for(whole):
+    assert list(summarise(whole)["arms"]) == ["mrc", "rc-bgp"]
+
+
+def test_the_worst_fidelity_counts(whole):
+    assert summarise(whole)["fidelity"]["verdict"] == "suspect"
+
+
+def test_packets_before_the_jobs_start_do_not_count(run):
+    path = run / "mrc" / "1" / "links.csv"
+    header = path.read_text().splitlines()[0]
+    path.write_text(f"{header}\n-5,a-b,a,10,100,7\n-1,a-b,a,20,200,9\n5,a-b,a,30,300,12\n")
+    assert summarise(run)["arms"]["mrc"]["packets_lost"]["values"][0] == 3.0
+
+
+def test_the_jobs_time_ends_when_the_job_was_stopped(run):
+    info = json.loads((run / "mrc" / "1" / "arm.json").read_text())
+    (run / "mrc" / "1" / "arm.json").write_text(json.dumps({**info, "duration_s": 75.0}))
+    assert summarise(run)["arms"]["mrc"]["repeats"][0]["duration_s"] == 60.0
+
+
+# --- verdict ---------------------------------------------------------------------------------------------------------------------------
+
+
+def fake_summary(*values: float | None) -> dict:
+    repeats = [{"repeat": number} for number in range(1, len(values) + 1)]
+    return {"arms": {"mrc": {"crashes": {"values": list(values)}, "repeats": repeats}}}
+
+
+@pytest.mark.parametrize(
+    ("bound", "values", "met", "worst"),
+    [
+        ({"at_most": 2}, (1.0, 2.0), True, 2),
+        ({"at_most": 2}, (1.0, 2.1, 0.0), False, 2),
+        ({"at_least": 2}, (3.0, 1.0), False, 2),
+        ({"equals": 0}, (0.0, 0.0), True, 1),
+        ({"equals": True}, (1.0, 0.0), False, 2),
+        ({"at_most": 2, "at_least": 1}, (1.5, 0.5), False, 2),
+        ({"at_most": 2}, (1.0, None), False, 2),
+        ({"at_most": 2}, (), False, None),
+    ],
+)
+def test_an_expectation_is_judged_on_its_worst_repeat(bound, values, met, worst):
+    verdict = judge([{"arm": "mrc", "metric": "crashes", **bound}], fake_summary(*values))[0]
+    assert (verdict.met, verdict.repeat) == (met, worst)
+
+
+def test_an_unknown_metric_is_never_met():
+    assert not judge([{"arm": "mrc", "metric": "beauty", "at_most": 1}], fake_summary(1.0))[0].met
+
+
+def test_an_expectation_of_an_arm_that_was_not_run_is_left_out():
+    assert judge([{"arm": "rc-bgp", "metric": "crashes", "at_most": 1}], fake_summary(1.0)) == []
+
+
+def test_expectations_may_be_objects():
+    class Expectation:
+        arm, metric, at_most, at_least, equals = "mrc", "crashes", 0.0, None, None
+
+    assert judge([Expectation()], fake_summary(1.0))[0].sentence == "mrc: crashes <= 0: NOT met; it was 1 in repeat 1, the worst"
+
+
+# --- findings --------------------------------------------------------------------------------------------------------------------------
+
+
+def titles(tmp_path: Path, **story: object) -> tuple[str, str]:
+    summary = summarise(make_run(tmp_path, repeats=2, **story))
+    return findings.stalls_title(summary), findings.lost_title(summary)
+
+
+def test_the_title_names_mrc_when_mrc_is_better(tmp_path):
+    assert re.search(r"MRC \d+x shorter than RC over BGP$", titles(tmp_path)[0])
+
+
+def test_the_title_names_bgp_when_bgp_is_better(tmp_path):
+    assert re.search(r"RC over BGP [\d.]+x shorter than MRC$", titles(tmp_path, mrc_stall_s=8.0, rc_stalls={"f1": 0.2})[0])
+
+
+def test_equal_arms_are_called_equal():
+    same = {"values": [5.0, 5.2], "median": 5.1}
+    summary = {"arms": {arm: {"lost_job_time_s": same} for arm in ("mrc", "rc-bgp")}}
+    assert findings.lost_title(summary).endswith("about the same")
+
+
+def test_overlapping_ranges_are_no_clear_difference():
+    arms = {"mrc": {"values": [1.0, 6.0], "median": 3.5}, "rc-bgp": {"values": [5.0, 9.0], "median": 7.0}}
+    assert "ranges overlap" in findings.lost_title({"arms": {arm: {"lost_job_time_s": told} for arm, told in arms.items()}})
+
+
+def test_nothing_measured_claims_nothing():
+    assert findings.findings({"arms": {}}) == ["No arm was measured."]
+
+
+def unrendered(run: Path) -> dict:
+    """The report's content, and all figures made but not drawn: drawing takes most of the time."""
+    data = read_run(run)
+    summary = summarise_data(data)
+    with style.styled():
+        assert len(list(plots.draw(data, summary))) >= 5
+    return html.page(data, summary)
+
+
+# --- plots and report ------------------------------------------------------------------------------------------------------------------
+
+
+def test_every_picture_comes_as_png_and_svg(run):
+    names = {path.name for path in write_plots(run)}
+    assert names == {f"{name}.{kind}" for name in ("steps", "stalls", "lost", "paths", "detection", "links") for kind in ("png", "svg")}
+
+
+def test_hostile_text_is_escaped(page):
+    assert "<script" not in page
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page
+
+
+def test_the_report_asks_the_network_for_nothing(page):
+    assert re.findall(r"""(?:src|href)\s*=\s*["'](?!data:|\#)[^"']*|@import|url\(""", page) == []
+
+
+def test_the_report_shows_verdict_seed_and_settings(page):
+    for text in ("2 of 4 expectations were not met", "seed 7", "hold_s", "timeout_exponent", "conservative for MRC", "Imaginary CPU 3000"):
+        assert text in page
+
+
+def test_every_fault_has_its_row(page):
+    assert [name for name in ("f1", "f2", "f3", "f4", "f5", "f6") if f"<td>{name}</td>" not in page] == []
+
+
+def test_the_parameters_that_the_scenario_set_are_marked(page):
+    assert re.search(r"timeout_exponent</code></td><td>17 <small>\(set by the scenario\)", page)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["manifest.json", "faults.json", "scenario.yaml", "mrc/1/events.jsonl", "mrc/2/steps.csv", "mrc/1/links.csv", "rc-bgp/3/arm.json"],
+)
+def test_a_missing_file_is_named_in_the_report(run, name):
+    (run / name).unlink()
+    assert f"{name} is missing" in unrendered(run)["problems"]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["manifest.json", "faults.json", "scenario.yaml", "mrc/1/arm.json", "mrc/1/agents.json", "mrc/1/steps.csv", "mrc/1/events.jsonl"],
+)
+@pytest.mark.parametrize("content", [b"", b"[1, 2]", b"\xff\xfe\x00", b'{"faults": 3, "fidelity": 5, "machine": [], "arms": 1}'])
+def test_a_damaged_file_never_breaks_the_report(run, name, content):
+    (run / name).write_bytes(content)
+    assert unrendered(run)["findings"]
+
+
+def test_an_interrupted_run_says_what_is_missing(run):
+    shutil.rmtree(run / "rc-bgp" / "3")
+    assert any(problem.startswith("arm rc-bgp: 2 of 3 repeats are there") for problem in unrendered(run)["problems"])
+
+
+def test_a_run_that_ended_before_its_first_arm_gives_a_report(run):
+    shutil.rmtree(run / "mrc")
+    shutil.rmtree(run / "rc-bgp")
+    assert "No arm was measured." in write_report(run).read_text()
+
+
+def test_an_arm_without_a_step_gives_plots(run):
+    for repeat in "123":
+        path = run / "mrc" / repeat / "steps.csv"
+        path.write_text(path.read_text().splitlines()[0] + "\n")
+    assert len(write_plots(run)) == 12
+
+
+def test_a_folder_that_is_no_run_is_a_usage_error_with_a_way_out(tmp_path):
+    with pytest.raises(UsageError, match=r"no run.*give the folder"):
+        write_report(tmp_path)
+
+
+def test_a_folder_that_does_not_exist_is_a_usage_error(tmp_path):
+    with pytest.raises(UsageError, match="no such folder"):
+        summarise(tmp_path / "nowhere")
+
+
+def test_no_clear_step_is_said_aloud(run):
+    faults = json.loads((run / "faults.json").read_text())
+    (run / "faults.json").write_text(json.dumps(faults))
+    for repeat in "123":
+        path = run / "mrc" / repeat / "events.jsonl"
+        times = {"issued_s": 0.0, "effective_s": 0.0}
+        events = [json.loads(line) for line in path.read_text().splitlines()]
+        kept = [event | (times if event["event"] == "fault_begin" else {}) for event in events if event["event"] != "fault_end"]
+        path.write_text("".join(json.dumps(event) + "\n" for event in kept))
+    data = read_run(run)
+    assert summarise_data(data)["arms"]["mrc"]["repeats"][0]["healthy_is_clear"] is False
+    assert "no step was clear of faults" in write_report(run).read_text()

@@ -1,0 +1,122 @@
+"""Effects of faults and detection, against values worked out by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from testbed.report import effects
+from testbed.report import statistics as stats
+from testbed.report.model import ArmRun, FaultInterval, LinkCounter, StepRow
+
+PATH = ["h1-t0_1_1", "t0_1_1-t1_1_1", "h2-t0_1_1"]
+
+
+def link_fault(name: str, begin: float, end: float, target: str = "t0_1_1-t1_1_1", kind: str = "carrier") -> FaultInterval:
+    return FaultInterval(name, kind, target, "link", "T0-T1", begin, end, begin - 0.001, begin, end)
+
+
+def steps(*ends: float) -> list[StepRow]:
+    starts = (0.0, *ends)
+    return [StepRow(1, number, 0, starts[number], end, True) for number, end in enumerate(ends)]
+
+
+def run(**parts: object) -> ArmRun:
+    return ArmRun("mrc", 1, 20.0, **parts)  # type: ignore[arg-type]
+
+
+def retired(t: float, last: float | None, first: float | None = None, **more: object) -> dict:
+    event = {"t_s": t, "source": "h1", "event": "ev_state", "peer": "h2", "ev": 3, "path": PATH, "from": "GOOD", "to": "ASSUMED_BAD"}
+    return {**event, "last_tx_s": last, "first_lost_tx_s": first, **more}
+
+
+AGENTS = {"h1": {"base_rtt_s": {"h2": 0.002}}}
+
+
+def effects_of(arm: ArmRun) -> list[effects.FaultEffect]:
+    return effects.fault_effects(arm, stats.job_steps(arm), 1.0, settle_s=1.0)
+
+
+def test_a_faults_stall_is_what_its_steps_lost():
+    arm = run(steps=steps(1, 2, 6, 7, 8), faults=[link_fault("f1", 2.5, 3.0)])
+    assert (effects_of(arm)[0].stall_s, effects_of(arm)[0].stall_max_s) == (3.0, 3.0)
+
+
+def test_noise_under_a_long_fault_cancels_out():
+    arm = run(steps=steps(1, 2.1, 3.0, 4.1, 5.0), faults=[link_fault("f1", 1.5, 4.5)])
+    assert effects_of(arm)[0].stall_s == pytest.approx(0.0)
+
+
+def test_faults_that_share_a_stalled_step_are_marked_overlapping():
+    arm = run(steps=steps(1, 2, 6, 7, 8), faults=[link_fault("f1", 2.5, 3.0), link_fault("f2", 3.5, 4.0)])
+    assert [effect.overlapping for effect in effects_of(arm)] == [True, True]
+
+
+def test_a_fault_alone_is_not_overlapping():
+    arm = run(steps=steps(1, 2, 6, 7, 8, 9, 10, 11), faults=[link_fault("f1", 2.5, 3.0), link_fault("f2", 9.5, 9.8)])
+    assert [effect.overlapping for effect in effects_of(arm)] == [False, False]
+
+
+def test_a_fault_that_never_came_has_no_stall_rather_than_zero():
+    never = FaultInterval("f1", "carrier", "x-y", "link", "T0-T1", 1.0, 2.0, None, None, None)
+    assert effects_of(run(steps=steps(1, 2), faults=[never]))[0].stall_s is None
+
+
+def test_groups_tell_the_faults_that_came_alone_apart():
+    three = [link_fault("f1", 2.5, 3.0), link_fault("f2", 3.5, 4.0), link_fault("f3", 10.0, 10.1)]
+    arm = run(steps=steps(1, 2, 6, 7, 8, 9, 12), faults=three)
+    group = effects.group_effects(effects_of(arm), lambda effect: effect.kind)["carrier"]
+    assert (group["faults"], group["stall_median_s"], group["alone"]["faults"], group["alone"]["stall_max_s"]) == (3, 3.0, 1, 2.0)
+
+
+def test_detection_is_from_the_effect_to_the_last_packet():
+    found = effects.detections(run(faults=[link_fault("f1", 5.0, 9.0)], events=[retired(5.010, 5.006, 5.004)], agents=AGENTS))
+    assert [(d.after_effect_s, d.after_first_loss_s, d.in_rtts()) for d in found] == [pytest.approx((0.006, 0.002, 3.0))]
+
+
+def test_a_path_that_was_not_used_after_the_effect_was_left_at_once():
+    found = effects.detections(run(faults=[link_fault("f1", 5.0, 9.0)], events=[retired(5.010, 4.999)]))
+    assert found[0].after_effect_s == 0.0
+
+
+def test_a_retirement_between_issue_and_effect_is_explained():
+    assert effects.false_retirements(run(faults=[link_fault("f1", 5.0, 9.0)], events=[retired(4.9995, 4.999)])) == 0
+
+
+@pytest.mark.parametrize(("t", "false"), [(4.5, 1), (5.5, 0), (9.9, 0), (10.5, 1)])
+def test_a_retirement_is_false_outside_of_fault_and_grace(t, false):
+    assert effects.false_retirements(run(faults=[link_fault("f1", 5.0, 9.0)], events=[retired(t, t)]), grace_s=1.0) == false
+
+
+def test_a_fault_on_another_path_explains_nothing():
+    assert effects.false_retirements(run(faults=[link_fault("f1", 5.0, 9.0, "t0_1_1-t1_1_2")], events=[retired(6.0, 6.0)])) == 1
+
+
+def test_a_switch_fault_explains_the_paths_through_it():
+    dead = FaultInterval("f1", "switch-kill", "t1_1_1", "switch", "T1", 5.0, 9.0, 5.0, 5.0, 9.0)
+    assert effects.blamed(run(faults=[dead]), retired(6.0, 6.0)) == dead
+
+
+def test_a_switch_whose_name_only_begins_alike_is_not_hit():
+    dead = FaultInterval("f1", "switch-kill", "t1_1", "switch", "T1", 5.0, 9.0, 5.0, 5.0, 9.0)
+    assert effects.blamed(run(faults=[dead]), retired(6.0, 6.0)) is None
+
+
+def test_a_retirement_without_a_known_path_accuses_nobody():
+    assert effects.false_retirements(run(events=[retired(6.0, 6.0, path=[])])) == 0
+
+
+def test_detection_without_a_last_packet_is_left_out():
+    assert effects.detections(run(faults=[link_fault("f1", 5.0, 9.0)], events=[retired(5.1, None)])) == []
+
+
+def test_an_unknown_pairs_rtt_is_the_median_of_the_known():
+    assert effects.base_rtt_s(run(agents={"h9": {"base_rtt_s": {"h8": 0.001, "h7": 0.003}}}), "h1", "h2") == 0.002
+
+
+def test_drops_are_those_while_the_fault_was_on():
+    counter = LinkCounter("t0_1_1-t1_1_1", "t0_1_1", 0, 0, ((1.0, 4.0), (6.0, 10.0), (9.4, 12.0), (15.0, 40.0)))
+    assert effects_of(run(links=[counter], faults=[link_fault("f1", 5.0, 9.0)]))[0].packets_lost == 8.0
+
+
+def test_no_retirement_no_detection_figure():
+    assert set(effects.detection_metrics([]).values()) == {None}
