@@ -27,6 +27,10 @@ from topologies import Topology
 # One-way forwarding delay across the fabric at light load, measured (DESIGN.md section 10), there and back.
 SWITCHING_RTT_S = 0.004
 
+# The default queue never drops a packet of so many RC senders that share a link, each with its default window (hosts.rc.params).
+LOSSLESS_SENDERS = 8
+RC_WINDOW_PACKETS = 16
+
 
 @dataclass(frozen=True)
 class Scenario:
@@ -63,7 +67,7 @@ class Scenario:
 
     @property
     def queue_bytes(self) -> int:
-        """The queue of a link: as asked, else one bandwidth-delay product of the longest path."""
+        """The queue of a link: as asked, else derived (default_queue_bytes)."""
         return self.links.queue_bytes or default_queue_bytes(self.links, hops=6 if isinstance(self.topology, FatTree) else 4)
 
     def resolved(self) -> dict[str, Any]:
@@ -102,9 +106,13 @@ def churn_window_s(churn: Churn, run: Run) -> tuple[float, float]:
 
 
 def default_queue_bytes(links: Links, hops: int) -> int:
-    """Bandwidth-delay product of a round trip over `hops` store-and-forward links plus switching, in whole packets."""
-    packets = 2 * hops + math.ceil(links.rate_bps * SWITCHING_RTT_S / 8 / links.mtu_bytes)
-    return packets * links.mtu_bytes
+    """One bandwidth-delay product of a round trip over `hops` store-and-forward links plus switching, but no less than RoCE RC needs.
+
+    RC is made for a lossless fabric (PFC), which we do not emulate: with a short queue two senders on one link lose packets, and go-back-N
+    multiplies them. So a queue holds the full windows of LOSSLESS_SENDERS senders. MRC keeps queues short by itself.
+    """
+    round_trip = 2 * hops + math.ceil(links.rate_bps * SWITCHING_RTT_S / 8 / links.mtu_bytes)
+    return max(round_trip, LOSSLESS_SENDERS * RC_WINDOW_PACKETS) * links.mtu_bytes
 
 
 def _plain(part: Part) -> dict[str, Any]:

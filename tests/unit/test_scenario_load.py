@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from hosts.rc.params import RcParams
 from testbed.errors import UsageError
 from testbed.scenario import ScenarioInvalid, draw, load, load_text
 from testbed.scenario.builtin import find, names
+from testbed.scenario.model import RC_WINDOW_PACKETS
 
 GOLDEN = Path(__file__).parent / "scenario_messages"
 GOOD = """\
@@ -39,9 +41,9 @@ def test_units_become_si() -> None:
     assert (scenario.links.rate_bps, scenario.job.vector_bytes, scenario.job.compute_s) == (1e9, 2**20, 0.25)
 
 
-def test_the_derived_queue_is_a_round_trip_of_whole_packets() -> None:
+def test_the_derived_queue_holds_the_windows_of_eight_rc_senders() -> None:
     scenario = load_text(GOOD)
-    assert scenario.queue_bytes == 14 * 4352
+    assert scenario.queue_bytes == 8 * 16 * 4352
 
 
 def test_an_asked_queue_is_taken() -> None:
@@ -54,7 +56,7 @@ def test_all_hosts_are_those_of_the_topology() -> None:
 
 def test_resolved_is_json_with_units_in_its_keys() -> None:
     resolved = json.loads(json.dumps(load_text(GOOD).resolved()))
-    assert resolved["links"] == {"rate_bps": 10e6, "mtu_bytes": 4352, "queue_bytes": 60928}
+    assert resolved["links"] == {"rate_bps": 10e6, "mtu_bytes": 4352, "queue_bytes": 557056}
     assert resolved["faults"][0] == {"kind": "carrier", "link": "t0_1_1-t1_1_1", "at_s": 10.0, "for_s": 5.0}
 
 
@@ -220,3 +222,7 @@ def test_the_documented_scenario_is_valid() -> None:
     assert load_text(first).name == "my-cut"
     head = first.partition("faults:")[0].replace("duration: 40s", "duration: 100s")
     assert draw(load_text(head + churn)).faults
+
+
+def test_the_derived_queue_knows_rcs_default_window() -> None:
+    assert RcParams().window_packets == RC_WINDOW_PACKETS
