@@ -72,27 +72,26 @@ class LinkAdmin:
                 self._down[key] = max(0, before + (-1 if up else 1))
                 if (before == 0) != (self._down[key] == 0):
                     self._set(link, at_a, self._down[key] == 0)
-            links = [link for link, _at_a in ends]
-            wanted = [not self.is_cut(link) for link in links]
-        _await_carriers([(link, carrier) for link, carrier in zip(links, wanted, strict=True)], self._kernels)
+        self._await_carriers([link for link, _at_a in ends])
         return issued, time.monotonic()
+
+    def _await_carriers(self, links: list[Link]) -> None:
+        """Until the kernel says at both ends of each link what is wanted now: another fault may change that meanwhile.
+
+        HostError names the ends that do not come to it.
+        """
+        deadline = time.monotonic() + EFFECT_TIMEOUT_S
+        ends = [(link, at_a) for link in links for at_a in (True, False)]
+        while ends := [(link, at_a) for link, at_a in ends if self._has_carrier(link, at_a) is self.is_cut(link)]:
+            if time.monotonic() > deadline:
+                names = ", ".join((link.a if at_a else link.b).ifname for link, at_a in ends)
+                raise HostError(f"carrier of {names}: not as set after {EFFECT_TIMEOUT_S:g} s; something else changes these interfaces")
+            time.sleep(_POLL_S)
+
+    def _has_carrier(self, link: Link, at_a: bool) -> bool:
+        end = link.a if at_a else link.b
+        return self._kernels[end.node].interface(ifindex(link, at_a)).has_carrier
 
     def _set(self, link: Link, at_a: bool, up: bool) -> None:
         end = link.a if at_a else link.b
         self._kernels[end.node].set_up(ifindex(link, at_a), up)
-
-
-def _await_carriers(wanted: list[tuple[Link, bool]], kernels: Mapping[str, Netlink]) -> None:
-    """Until the kernel says at both ends of each link what was wanted; HostError names the ends that do not come to it."""
-    deadline = time.monotonic() + EFFECT_TIMEOUT_S
-    ends = [(link, at_a, carrier) for link, carrier in wanted for at_a in (True, False)]
-    while ends := [entry for entry in ends if not _has(*entry, kernels)]:
-        if time.monotonic() > deadline:
-            names = ", ".join((link.a if at_a else link.b).ifname for link, at_a, _carrier in ends)
-            raise HostError(f"carrier of {names}: not as set after {EFFECT_TIMEOUT_S:g} s; something else changes these interfaces")
-        time.sleep(_POLL_S)
-
-
-def _has(link: Link, at_a: bool, carrier: bool, kernels: Mapping[str, Netlink]) -> bool:
-    end = link.a if at_a else link.b
-    return kernels[end.node].interface(ifindex(link, at_a)).has_carrier is carrier

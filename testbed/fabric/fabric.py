@@ -45,7 +45,7 @@ class Fabric:
         self._program = LinkProgram()
         self._kernels: dict[str, Netlink] = {}
         self._admin = LinkAdmin(topology, self._kernels, self._program)
-        self._cut_in_prompt: set[str] = set()
+        self._down_in_prompt: set[str] = set()
         self._tunnel_mode: str | None = None
 
     def deploy(self) -> None:
@@ -169,7 +169,7 @@ class Fabric:
         batch = links.veth_batch(self.topology.links.values(), self.pid, self.settings)
         run(["ip", "-batch", "-"], "making the links", input_text=batch)
         self.net.register_links()
-        self.net.set_link = self._set_link_in_prompt
+        self.net.steer(self._set_link_in_prompt, self._set_power_in_prompt)
 
     def _set_up_ports(self) -> None:
         self._in_parallel(self._set_up_ports_of, self.topology.nodes)
@@ -214,10 +214,19 @@ class Fabric:
             raise UsageError(f"{node} is a host: only switches can be stopped and booted")
 
     def _set_link_in_prompt(self, link: str, up: bool) -> None:
-        """A user who says `down` twice means one cut: the prompt's cut is one reason, whatever is typed."""
-        if up == (link in self._cut_in_prompt):
-            (self._cut_in_prompt.discard if up else self._cut_in_prompt.add)(link)
+        if self._changes_in_prompt(link, up):
             self.set_carrier(link, up)
+
+    def _set_power_in_prompt(self, switch: str, on: bool) -> None:
+        if self._changes_in_prompt(switch, on):
+            self.boot_switch(switch) if on else self.stop_switch(switch, orderly=False)
+
+    def _changes_in_prompt(self, name: str, up: bool) -> bool:
+        """A user who says `down` twice means one fault: the prompt is one reason, whatever is typed."""
+        changes = up == (name in self._down_in_prompt)
+        if changes:
+            (self._down_in_prompt.discard if up else self._down_in_prompt.add)(name)
+        return changes
 
 
 def _switching(kind: str, topology: Topology, run_dir: Path, options: dict[str, Any]) -> Switching:

@@ -22,7 +22,8 @@ from topologies import Topology
 from topologies.addresses import host_address, mac
 
 _PROMPT = chr(127)
-SetLink = Callable[[str, bool], object]
+SetState = Callable[[str, bool], object]
+"""Of a link or switch, by name: up (True) or down."""
 
 
 class _LateShell:
@@ -59,10 +60,21 @@ class FabricHost(_LateShell, Node):  # type: ignore[misc]  # Mininet has no type
 
 
 class FabricSwitch(_LateShell, Switch):  # type: ignore[misc]
-    """A switch; its daemons are the fabric's matter, not Mininet's."""
+    """A switch; its daemons are the fabric's matter. `switch <name> stop|start` of the prompt ends up here."""
+
+    set_power: SetState | None = None
 
     def start(self, controllers: Any) -> None:
-        """Nothing: the fabric boots it."""
+        """Boots it, if the prompt stopped it before."""
+        del controllers
+        if self.set_power is not None:
+            self.set_power(self.name, True)
+
+    def stop(self, deleteIntfs: bool = False) -> None:  # noqa: N803 - Mininet's name
+        """Takes its daemons and links down; the node stays."""
+        del deleteIntfs
+        if self.set_power is not None:
+            self.set_power(self.name, False)
 
 
 class FabricIntf(Intf):  # type: ignore[misc]
@@ -88,7 +100,7 @@ class FabricNet(Mininet):  # type: ignore[misc]
         Mininet.inited = True  # its init() raises limits of the whole machine, which is not ours to change
         super().__init__(topo=None, controller=None, build=False, host=FabricHost, switch=FabricSwitch)
         self.topology = topology
-        self.set_link: SetLink | None = None
+        self.set_link: SetState | None = None
         self.built = True
 
     def start_nodes(self) -> None:
@@ -113,6 +125,12 @@ class FabricNet(Mininet):  # type: ignore[misc]
             return
         for link in links:
             self.set_link(link.name, status == "up")
+
+    def steer(self, set_link: SetState, set_power: SetState) -> None:
+        """Gives the prompt's `link` and `switch` commands something to act on."""
+        self.set_link = set_link
+        for switch in self.switches:
+            switch.set_power = set_power
 
     def stop_nodes(self) -> None:
         """Ends the shells; the namespaces go with their last process, and the links with them."""

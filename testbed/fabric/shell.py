@@ -1,4 +1,4 @@
-"""The Mininet prompt on a fabric: `h1 ping h16`, `link t0_1_1 t1_1_1 down`, `switch` stays Mininet's."""
+"""The Mininet prompt on a fabric: `h1 ping h16`, `pingall`, `link t0_1_1 t1_1_1 down`, `switch t1_1_1 stop`."""
 
 from __future__ import annotations
 
