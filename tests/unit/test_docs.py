@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from pathlib import Path
 
 import docs_runner
@@ -47,6 +48,27 @@ def test_shown_output_that_differs_is_reported() -> None:
     (found,) = parsed("```console\n$ ./testbed.sh list\nquick ... minute\n```\n")
     assert docs_runner.difference(found, "quick is under a minute\n") == ""
     assert "the page shows" in docs_runner.difference(found, "nothing\n")
+
+
+def test_a_slow_machines_verdict_is_no_failure_of_the_docs() -> None:
+    assert docs_runner.ran_to_its_end("run quick", ended(4, "results: x\nmrc repeat 1 is not valid: CPU 100% busy\n"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "output"),
+    [
+        ("run quick", 3, "results: x\n"),
+        ("run quick", 1, "no folder\n"),
+        ("run quick", 1, "results: x\nmrc: wrong_sums == 0: NOT met\n"),
+        ("doctor", 1, "results: x\n"),
+    ],
+)
+def test_other_failures_are_failures(arguments: str, status: int, output: str) -> None:
+    assert not docs_runner.ran_to_its_end(arguments, ended(status, output))
+
+
+def ended(status: int, output: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.CompletedProcess([], status, output, "")
 
 
 @pytest.mark.parametrize("block", [b for b in all_blocks(ROOT) if b.language in SHELL_LANGUAGES], ids=lambda b: f"{b.page}:{b.line}")
