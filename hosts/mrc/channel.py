@@ -84,14 +84,16 @@ class Channel:
 
     def run(self, until: float, stop: Callable[[], bool] = lambda: False) -> None:
         """Runs to `until`, or to the first moment at which `stop()` is true."""
-        while not stop():
+        while True:
             self._deliver()
             for index, host in enumerate(self._hosts):
                 if host.runs_at(self.now) <= self.now:
                     self._put(index, host.step(self.now))
             following = self._next_moment()
+            if stop():
+                return
             if following is None or following > until:
-                self.now = self.now if stop() else until
+                self.now = until
                 return
             self.now = max(following, self.now + 1e-7)
 

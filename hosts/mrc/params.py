@@ -41,7 +41,7 @@ class MrcParams:
     rack_min_s: float = 0.001  # least allowance above the RTT
     rack_widen_max: float = 16.0  # cap of the allowance's widening after false alarms
     rack_decay_s: float = 10.0  # each such time halves the widening
-    pto_min_s: float = 0.010
+    pto_min_s: float = 0.004
     rto_min_s: float = 0.250  # a repeated probe timeout that reaches it counts as a retry
     rto_max_s: float = 4.0
     rto_retries: int = 7

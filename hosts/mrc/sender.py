@@ -130,8 +130,6 @@ class SendQp:
         before = packet.tx
         ev = self.evs.pick(before.ev if before is not None else None)
         stamp = timestamp(now)
-        if self.flight.count == 0:
-            self._timeout_base = now
         self.flight.send(packet, ev, now, stamp)
         self.tx_packets += 1
         flags = TS_BIT
@@ -334,7 +332,9 @@ class SendQp:
 
     def _timeout_at(self) -> float | None:
         oldest = self.flight.oldest()
-        return None if oldest is None else max(oldest.sent_s, self._timeout_base) + self._interval_s()
+        if oldest is None:
+            return None
+        return (max(oldest.sent_s, self._timeout_base) if oldest.copied else oldest.sent_s) + self._interval_s()
 
     def _on_timeout(self, now: float) -> None:
         """Sends the oldest packet again on another EV, without judging the first: the answer will tell. In the end, the QP fails."""
@@ -346,6 +346,7 @@ class SendQp:
             return
         oldest = self.flight.oldest()
         if oldest is not None:
+            oldest.copied = True
             self._urgent.append(oldest.packet)
         self._timeouts += 1
         self._timeout_base = now

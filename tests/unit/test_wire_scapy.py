@@ -1,0 +1,73 @@
+"""The scapy layers say what the tables say."""
+
+from __future__ import annotations
+
+import pytest
+
+from hosts import wire
+from hosts.mrc.frames import Framer, SackFields
+from hosts.scapy_layers import dissect, layers, seal
+
+FRAMER = Framer("fd00::a", "fd00::b", 0x11, 0x22, wire.UDP_PORT)
+
+
+def data_packet(imm: int | None, payload: bytes = b"payload!") -> bytes:
+    opcode = wire.WRITE_MIDDLE if imm is None else wire.WRITE_ONLY_IMM
+    header, trailer = FRAMER.data(0x20001, opcode, wire.TS_BIT | 5, (1, 2), 3, 4, 6, memoryview(payload), imm)
+    return bytes(header) + payload + trailer
+
+
+@pytest.mark.parametrize("name", sorted(set(wire.HEADERS) - {"IPV6", "UDP"}))
+def test_each_layer_builds_the_bytes_of_its_table(name: str) -> None:
+    header = wire.HEADERS[name]
+    values = {field: (index * 37 + 1) % (1 << (bits - 1) if bits > 1 else 2) for index, (field, bits) in enumerate(header.fields)}
+    assert bytes(layers()[name](**values)) == header.pack(**values)
+
+
+@pytest.mark.parametrize(
+    ("imm", "expected"), [(None, ["METH", "TSETH", "RETH", "Raw", "ICRC"]), (9, ["METH", "TSETH", "RETH", "IMMDT", "Raw", "ICRC"])]
+)
+def test_a_data_packet_dissects_into_its_headers(imm: int | None, expected: list[str]) -> None:
+    packet = dissect(data_packet(imm))
+    names = [packet.getlayer(index).name for index in range(3 + len(expected))]
+    assert names == ["IPv6", "UDP", "BTH", *expected]
+
+
+def test_dissected_fields_are_right() -> None:
+    raw = data_packet(9)
+    packet = dissect(raw)
+    made = layers()
+    assert (packet.fl, packet[made["UDP"]].sport, packet[made["UDP"]].chksum) == (2, 1, 0)
+    assert (packet[made["BTH"]].psn, packet[made["BTH"]].destination_qp) == (5, 0x22)
+    assert (packet[made["RETH"]].va, packet[made["RETH"]].dma_length) == (4, 8)
+    assert packet[made["ICRC"]].value.to_bytes(4, "little") == raw[-4:]
+
+
+def test_a_sack_dissects_with_signed_offsets() -> None:
+    header, trailer = FRAMER.sack(1, SackFields(3, True, -5, 7, 8, 0, 8, -1, 1 << 63, 2, 0, 0))
+    packet = dissect(bytes(header) + trailer)
+    seth = packet[layers()["SETH"]]
+    assert (seth.ack_psn_offset, seth.sack_offset, seth.probe_reply, seth.bitmap) == (-5, -1, 1, 1 << 63)
+    assert packet[layers()["CC_STATE"]].tx_timestamp == 2
+
+
+@pytest.mark.parametrize("imm", [None, 9])
+def test_scapy_builds_the_same_packet_as_the_fast_path(imm: int | None) -> None:
+    made, raw = layers(), data_packet(imm)
+    packet = made["IPV6"](src="fd00::a", dst="fd00::b", fl=2, hlim=64) / made["UDP"](sport=1, dport=4791, chksum=0, len=len(raw) - 40)
+    packet.plen, packet.nh = len(raw) - 40, 17
+    opcode = wire.WRITE_MIDDLE if imm is None else wire.WRITE_ONLY_IMM
+    packet = packet / made["BTH"](opcode=opcode, destination_qp=0x22, ts=1, psn=5) / made["METH"](rqmsn=1, msn=2)
+    packet = packet / made["TSETH"](tx_timestamp=3) / made["RETH"](va=4, rkey=6, dma_length=8)
+    packet = packet / made["IMMDT"](imm=imm) if imm is not None else packet
+    assert seal(packet / b"payload!") == raw
+
+
+def test_every_data_packet_survives_dissection_and_rebuilding() -> None:
+    raw = data_packet(9)
+    assert bytes(dissect(raw)) == raw
+
+
+@pytest.mark.parametrize("cut", range(48, 100, 3))
+def test_a_cut_packet_does_not_break_the_dissection(cut: int) -> None:
+    assert dissect(data_packet(9)[:cut]).name == "IPv6"
