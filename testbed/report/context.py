@@ -20,6 +20,7 @@ DEFAULTS: Mapping[str, type] = {"mrc": MrcParams, "mrc-bgp": MrcParams, "rc-bgp"
 BGP_TIMERS = (
     "profile", "keepalive_s", "hold_s", "connect_retry_s", "advertisement_interval_s", "coalesce_ms", "fast_external_failover", "bfd",
 )  # fmt: skip
+SWITCHING: Mapping[str, str] = {"ovs": "Open vSwitch", "frr": "FRR routers"}
 ACK_TIMEOUT_UNIT_S = 4.096e-6  # InfiniBand: local ACK timeout = 4.096 us x 2^exponent
 
 
@@ -56,8 +57,8 @@ def datapath(run: ArmRun) -> str:
     """Which datapath forwarded the packets, as the fabric's manifest says."""
     for table in _tables(run.info.get("fabric")):
         if isinstance(table.get("datapath"), str):
-            return f"Open vSwitch, {table['datapath']} datapath"
-    return "Linux kernel forwarding" if bgp_parameters(run) else "datapath unknown"
+            return f"{SWITCHING.get(str(table.get('switching')), 'switches')}, {table['datapath']} datapath"
+    return "datapath unknown"
 
 
 def rc_timeout_s(run: ArmRun) -> float | None:

@@ -99,7 +99,7 @@ def _arm_info(folder: Path, mrc: bool) -> dict:
         "qdisc_drops": 0, "lateness_p99_s": 0.004,
     }  # fmt: skip
     bgp = {"keepalive_s": 3, "hold_s": 9, "coalesce_ms": 10}
-    fabric = {"datapath": "netdev"} if mrc else {"routing": {"options": bgp}}
+    fabric = {"switching": "ovs", "datapath": "netdev"} if mrc else {"switching": "frr", "datapath": "kernel", "routing": {"options": bgp}}
     transport = {"probe_interval_s": 0.1} if mrc else {"timeout_exponent": 17}
     return {
         "arm": folder.parent.name, "repeat": int(folder.name), "duration_s": DURATION_S, "bring_up_s": 5.1, "fabric": fabric,

@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from synthetic_run import make_run
 
 from testbed.errors import UsageError
-from testbed.report import METRIC_NAMES, findings, html, judge, plots, style, summarise, write_plots, write_report, write_summary
+from testbed.report import METRIC_NAMES, METRICS, findings, html, judge, plots, style, summarise, write_plots, write_report, write_summary
 from testbed.report.reading import read_run
 from testbed.report.summary import summarise_data
 
@@ -249,3 +251,13 @@ def test_no_clear_step_is_said_aloud(run):
     data = read_run(run)
     assert summarise_data(data)["arms"]["mrc"]["repeats"][0]["healthy_is_clear"] is False
     assert "no step was clear of faults" in write_report(run).read_text()
+
+
+def test_the_documentation_lists_every_metric_as_it_is():
+    text = (Path(__file__).parents[2] / "docs" / "results.md").read_text()
+    assert [m.name for m in METRICS if f"| `{m.name}` | {m.unit} | {m.meaning} |" not in text] == []
+
+
+def test_summarising_does_not_load_the_drawing_library():
+    code = "import sys, testbed.report; sys.exit('matplotlib' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[2], check=False).returncode == 0
