@@ -200,6 +200,11 @@ class Routers:
         self._launch([router])
         self._stopped.discard(node)
 
+    def daemon(self, node: str, name: str) -> Daemon:
+        """A router's zebra or bgpd, for questions on its vty."""
+        router = self._router(node)
+        return {"zebra": router.zebra, "bgpd": router.bgpd}[name]
+
     def restore_host_port(self, node: str, ifname: str) -> None:
         """Puts the gateway address and the host's neighbour entry back after a T0 port was administratively down."""
         ports.set_up(self._topology, node, self._router(node).pid, ifname)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import subprocess
+import time
+from collections.abc import Callable
 from pathlib import Path
 
+from testbed.collect.netlink import NetlinkWatch
 from testbed.routing import namespace
 from testbed.routing.frr import Routers
 from testbed.routing.options import BgpOptions
@@ -20,7 +23,8 @@ class Lab:
     """Namespaces and links of a topology, all links up; `routers` is not started yet."""
 
     def __init__(self, topology: Topology, options: BgpOptions | None = None) -> None:
-        subprocess.run(["mount", "-t", "tmpfs", "tmpfs", "/run"], check=True)
+        for tree in ("/run", "/var/tmp"):  # every FRR daemon makes itself a folder below /var/tmp/frr, whatever its options
+            subprocess.run(["mount", "-t", "tmpfs", "tmpfs", tree], check=True)
         self.topology = topology
         self._nodes = {name: subprocess.Popen(NODE, stdout=subprocess.PIPE) for name in topology.nodes}
         for process in self._nodes.values():
@@ -82,3 +86,49 @@ class Lab:
         address = host_address(self.topology.nodes[destination])
         argv = ["ping", "-6", "-n", "-c", "1", "-W", "2", address]
         return namespace.inside(self.pid(source), lambda: subprocess.run(argv, capture_output=True, check=False).returncode == 0)
+
+    def hops(self, source: str, destination: str, source_port: int) -> list[str]:
+        """The nodes that the kernels would send a UDP packet of this flow through, from the first switch to the destination."""
+        flow = (
+            *(host_address(self.topology.nodes[destination]), "from", host_address(self.topology.nodes[source])),
+            *("ipproto", "17", "sport", str(source_port), "dport", "4791"),
+        )
+        link, nodes = self.topology.links_of(source)[0], [source]
+        while nodes[-1] != destination:
+            nodes.append(link.other(nodes[-1]).node)
+            if nodes[-1] != destination:
+                route = self.ip(nodes[-1], "-6", "-o", "route", "get", *flow, "iif", link.end(nodes[-1]).ifname)
+                out = route.split(" dev ")[1].split()[0]
+                link = next(link for link in self.topology.links_of(nodes[-1]) if link.end(nodes[-1]).ifname == out)
+        return nodes[1:]
+
+
+class Watched:
+    """A lab without routers, and a netlink watch over all its nodes. `slow_s`: seconds that each event's record takes."""
+
+    def __init__(self, topology: Topology, slow_s: float = 0.0) -> None:
+        self.lab = Lab(topology)
+        self.events: list[dict] = []
+        self._slow_s = slow_s
+        self.watch = NetlinkWatch({node: self.lab.pid(node) for node in topology.nodes}, self._record)
+        self.watch.start()
+
+    def _record(self, event: dict) -> None:
+        self.events.append(event)
+        time.sleep(self._slow_s)
+
+    def batch(self, node: str, lines: str) -> None:
+        namespace.run(self.lab.pid(node), f"{node}: batch", ["ip", "-6", "-batch", "-"], lines)
+
+    def wait_for(self, name: str, condition: Callable[[list[dict]], bool]) -> list[dict]:
+        self.until(lambda: condition(self._named(name)))
+        return self._named(name)
+
+    def _named(self, name: str) -> list[dict]:
+        return [event for event in list(self.events) if event["event"] == name]
+
+    def until(self, condition: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + 20
+        while not condition():
+            assert time.monotonic() < deadline, f"it did not happen; events: {self.events[-10:]}"
+            time.sleep(0.01)

@@ -1,0 +1,218 @@
+"""Real zebra and bgpd on small fabrics: exact FIBs when healthy, cut, silent, stopped, booted; errors that say what is wrong."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+
+pytestmark = [
+    pytest.mark.netns,
+    pytest.mark.skipif(shutil.which("bgpd", path="/usr/lib/frr:/usr/libexec/frr:/usr/sbin") is None, reason="FRR is not installed"),
+]
+
+
+def test_k4_converges_to_the_exact_fibs_and_forwards(sandboxed):
+    def body():
+        from tests.netns.frr_lab import Lab
+        from topologies import build
+
+        lab = Lab(build("fat-tree", k=4))
+        lab.routers.start()
+        lab.routers.wait_converged(60)
+        lab.routers.verify()
+        for source, destination in (("h1", "h2"), ("h1", "h3"), ("h1", "h16"), ("h13", "h4")):
+            assert lab.ping(source, destination), f"{source} does not reach {destination}"
+
+    sandboxed(body)
+
+
+def test_both_planes_of_a_multi_plane_fabric_converge(sandboxed):
+    def body():
+        from tests.netns.frr_lab import Lab
+        from topologies import build
+
+        lab = Lab(build("multi-plane", planes=2, t0s=2, t1s=2, hosts_per_t0=2))
+        lab.routers.start()
+        lab.routers.wait_converged(60)
+        lab.routers.verify()
+        assert lab.ping("h1", "h4")
+
+    sandboxed(body)
+
+
+@pytest.mark.parametrize("both_ends", [True, False], ids=["set-down-at-both-ends", "set-down-at-one-end"])
+def test_fibs_follow_cut_and_mended_links_again_and_again(sandboxed, both_ends):
+    """FRR issue 12239: with kernel next-hop groups IPv6 next hops do not come back (docs/decisions/0002-frr-nexthops.md)."""
+
+    def body():
+        from tests.netns.frr_lab import Lab
+        from topologies import build
+
+        lab = Lab(build("fat-tree", k=4))
+        lab.routers.start()
+        lab.routers.wait_converged(60)
+        for _ in range(3):
+            for link in ("t0_1_1-t1_1_1", "t1_2_1-t2_1", "h5-t0_2_1"):
+                lab.set_link(link, False, BOTH_ENDS)  # noqa: F821
+                lab.routers.wait_converged(30, down_links=[link])
+                lab.set_link(link, True, BOTH_ENDS)  # noqa: F821
+                lab.routers.wait_converged(30)
+
+    sandboxed(with_constants(body, BOTH_ENDS=both_ends))
+
+
+def test_a_host_port_works_again_after_it_was_set_down(sandboxed):
+    def body():
+        from tests.netns.frr_lab import Lab
+        from topologies import build
+
+        lab = Lab(build("multi-plane", planes=1, t0s=2, t1s=2, hosts_per_t0=2))
+        lab.routers.start()
+        lab.routers.wait_converged(60)
+        lab.ip("t0_1_1", "link", "set", "t0_1_1-eth1", "down")
+        lab.routers.wait_converged(30, down_links=["h1-t0_1_1"])
+        lab.ip("t0_1_1", "link", "set", "t0_1_1-eth1", "up")
+        lab.routers.restore_host_port("t0_1_1", "t0_1_1-eth1")
+        lab.routers.wait_converged(30)
+        port = lab.ip("t0_1_1", "-6", "addr", "show", "t0_1_1-eth1")
+        assert "fe80::1/64" in port, port
+        assert "PERMANENT" in lab.ip("t0_1_1", "-6", "neigh", "show", "dev", "t0_1_1-eth1")
+        assert lab.ping("h4", "h1")
+
+    sandboxed(body)
+
+
+def test_a_silent_loss_is_found_by_the_hold_time_and_heals(sandboxed):
+    def body():
+        from testbed.routing.options import BgpOptions
+        from tests.netns.frr_lab import Lab
+        from topologies import build
+
+        lab = Lab(build("multi-plane", planes=1, t0s=2, t1s=2, hosts_per_t0=2), BgpOptions(keepalive_s=1, hold_s=3, connect_retry_s=2))
+        lab.routers.start()
+        lab.routers.wait_converged(60)
+        lab.set_silent("t0_1_1-t1_1_1", True)
+        lab.routers.wait_converged(30, down_links=["t0_1_1-t1_1_1"])
+        assert "LOWER_UP" in lab.ip("t0_1_1", "link", "show", "t0_1_1-eth3"), "the carrier should have stayed up"
+        lab.set_silent("t0_1_1-t1_1_1", False)
+        lab.routers.wait_converged(30)
+
+    sandboxed(body)
+
+
+@pytest.mark.parametrize("orderly", [True, False], ids=["orderly", "killed"])
+def test_a_stopped_switch_is_routed_around_does_not_forward_and_boots(sandboxed, orderly):
+    def body():
+        from tests.netns.frr_lab import Lab
+        from topologies import build
+
+        lab = Lab(build("multi-plane", planes=1, t0s=2, t1s=2, hosts_per_t0=2))
+        links = [link.name for link in lab.topology.links_of("t1_1_1")]
+        lab.routers.start()
+        lab.routers.wait_converged(60)
+        if not ORDERLY:  # noqa: F821
+            for link in links:
+                lab.set_link(link, False)
+        lab.routers.stop("t1_1_1", ORDERLY)  # noqa: F821
+        lab.routers.wait_converged(30)
+        assert "proto bgp" not in lab.ip("t1_1_1", "-6", "route"), "stale routes are left"
+        forwarding = "/proc/sys/net/ipv6/conf/all/forwarding"
+        from pathlib import Path
+
+        from testbed.routing.namespace import inside
+
+        assert inside(lab.pid("t1_1_1"), lambda: Path(forwarding).read_text().strip()) == "0"
+        for link in links:
+            lab.set_link(link, True)
+        lab.routers.boot("t1_1_1")
+        lab.routers.wait_converged(30)
+        lab.routers.verify()
+
+    sandboxed(with_constants(body, ORDERLY=orderly))
+
+
+def test_flows_use_every_path_of_a_pair(sandboxed):
+    """With one hash on all tiers a T1 would use one of its two T2s only (polarisation)."""
+
+    def body():
+        from tests.netns.frr_lab import Lab
+        from topologies import build
+
+        lab = Lab(build("fat-tree", k=4))
+        lab.routers.start()
+        lab.routers.wait_converged(60)
+        used = {lab.hops("h1", "h16", source_port)[2] for source_port in range(50000, 50064)}
+        assert used == {"t2_1", "t2_2", "t2_3", "t2_4"}, used
+
+    sandboxed(body)
+
+
+def test_a_dead_daemon_is_named_with_its_last_words(sandboxed):
+    def body():
+        import signal
+
+        import pytest
+
+        from testbed.routing.daemons import RoutingError
+        from tests.netns.frr_lab import Lab
+        from topologies import build
+
+        lab = Lab(build("multi-plane", planes=1, t0s=2, t1s=1, hosts_per_t0=1))
+        lab.routers.start()
+        lab.routers.wait_converged(60)
+        lab.routers.daemon("t1_1_1", "bgpd").kill(signal.SIGKILL)
+        with pytest.raises(RoutingError, match=r"^t1_1_1: bgpd is not running \(status -9\)"):
+            lab.routers.verify()
+
+    sandboxed(body)
+
+
+def test_what_is_missing_is_named_when_time_is_up(sandboxed):
+    def body():
+        import pytest
+
+        from testbed.routing.daemons import RoutingError
+        from tests.netns.frr_lab import Lab
+        from topologies import build
+
+        lab = Lab(build("multi-plane", planes=1, t0s=2, t1s=2, hosts_per_t0=1))
+        lab.routers.start()
+        lab.routers.wait_converged(60)
+        lab.set_link("t0_1_1-t1_1_1", False)
+        lab.routers.wait_converged(30, down_links=["t0_1_1-t1_1_1"])
+        with pytest.raises(RoutingError, match="t0_1_1: fd00:0:0:8002::1: lacks t0_1_1-eth2"):
+            lab.routers.wait_converged(0.2)
+
+    sandboxed(body)
+
+
+def test_nothing_of_the_machine_is_written(sandboxed):
+    """All files of the daemons lie below the given folder."""
+
+    def body():
+        import subprocess
+        from pathlib import Path
+
+        from tests.netns.frr_lab import Lab
+        from topologies import build
+
+        lab = Lab(build("multi-plane", planes=1, t0s=2, t1s=1, hosts_per_t0=1))
+        before = subprocess.run("ls -lR /etc/frr /var/log/frr", shell=True, capture_output=True, text=True, check=False).stdout
+        lab.routers.start()
+        lab.routers.wait_converged(60)
+        after = subprocess.run("ls -lR /etc/frr /var/log/frr", shell=True, capture_output=True, text=True, check=False).stdout
+        assert before == after
+        strangers = [path for path in Path("/run").rglob("*") if not path.is_dir() and Path("/run/routers") not in path.parents]
+        assert strangers == []
+
+    sandboxed(body)
+
+
+def with_constants(body, **constants):
+    """Source of `body` and a call of it, with these names defined."""
+    import inspect
+    import textwrap
+
+    lines = [f"{name} = {value!r}" for name, value in constants.items()]
+    return "\n".join([*lines, textwrap.dedent(inspect.getsource(body)), f"{body.__name__}()"])
