@@ -96,11 +96,14 @@ class Core(Protocol):
     def on_timer(self, now: float) -> None:
         """Runs the timers that are due."""
 
-    def take_completions(self) -> list[Completion]: ...
+    def take_completions(self) -> list[Completion]:
+        """Completions since the last call, in order for each peer."""
 
-    def take_errors(self) -> list[QpError]: ...
+    def take_errors(self) -> list[QpError]:
+        """QPs that failed since the last call."""
 
-    def take_events(self) -> list[Event]: ...
+    def take_events(self) -> list[Event]:
+        """History events since the last call."""
 
     def flow_rows(self) -> list[tuple[Any, ...]]:
         """One row a send QP for flows.csv: (peer, tx_packets, rtx_packets, acked_bytes, cwnd_packets, srtt_s)."""

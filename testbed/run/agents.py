@@ -32,6 +32,7 @@ class AgentPool:
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._logs: dict[str, IO[bytes]] = {}
         self._messages: queue.Queue[tuple[str, Message]] = queue.Queue()
+        self._stopped: set[str] = set()
 
     def start(self) -> None:
         """Starts every agent; they wait for their configuration."""
@@ -71,12 +72,16 @@ class AgentPool:
             self.send(host, command)
 
     def next_message(self, timeout_s: float) -> tuple[str, Message] | None:
-        """The next message of any agent, or None after `timeout_s`. AgentLost if an agent ended or reported an error."""
+        """The next message, or None (after `timeout_s`, or sooner). AgentLost if an agent reported an error or ended before it was stopped."""
         try:
             host, message = self._messages.get(timeout=max(0.0, timeout_s))
         except queue.Empty:
             return None
+        if message["msg"] == "stopped":
+            self._stopped.add(host)
         if message["msg"] == "gone":
+            if host in self._stopped and message["status"] == 0:
+                return None  # its work is done; whoever waits for others waits on
             raise self._lost(host, f"ended with status {message['status']}")
         if message["msg"] == "error":
             raise self._lost(host, f"reported: {message.get('text')}")
@@ -88,6 +93,8 @@ class AgentPool:
         while len(answers) < len(self._hosts):
             got = self.next_message(deadline - time.monotonic())
             if got is None:
+                if time.monotonic() < deadline:
+                    continue
                 silent = sorted(set(self._hosts) - set(answers))
                 raise self._lost(silent[0], f"sent no '{kind}' within {timeout_s:g} s (silent: {', '.join(silent)})")
             host, message = got
