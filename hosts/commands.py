@@ -76,12 +76,16 @@ class Fields:
 
 @dataclass(frozen=True)
 class SocketSettings:
-    """Buffers (bytes) and DSCPs of an agent's sockets."""
+    """Buffers (bytes) and DSCPs of an agent's sockets.
+
+    `send_buffer_bytes` is about what a socket may have waiting in the host's own link queue. It has to be smaller than that queue: then the
+    socket blocks, as a NIC holds back its QPs, and no packet is dropped by its own sender. The default fits a queue of 64 packets of 4 KiB.
+    """
 
     data_dscp: int
     control_dscp: int = 46  # MRC.md, Wire: one implementer's role CONTROL
     receive_buffer_bytes: int = 8 * MIB
-    send_buffer_bytes: int = 4 * MIB
+    send_buffer_bytes: int = MIB // 4
 
 
 # MRC's data is trimmable (DSCP 4, one implementer's value); RC's is best effort.

@@ -28,7 +28,10 @@ BPF_RET_NOTHING = (ctypes.c_ubyte * 8)(0x06)  # the classic BPF program `ret #0`
 # The network, or this host's own port to it, is not there: the packet is lost, as it would be behind a cut link.
 LOST_ERRNOS = frozenset({errno.ENETUNREACH, errno.ENETDOWN, errno.EHOSTUNREACH, errno.ENODEV, errno.ENXIO, errno.EADDRNOTAVAIL, errno.EPERM,
                          errno.ECONNREFUSED})  # fmt: skip
-NOBUFS_PAUSE_S = 0.0005
+NOBUFS_PAUSE_S = 0.001
+
+# Linux lets a raw IPv6 socket fill twice its send buffer, and then says ENOBUFS, not EAGAIN (net/ipv6/ip6_output.c, __ip6_append_data).
+RAW_SEND_BUFFERS = 2
 
 
 class Outlet:
@@ -160,7 +163,7 @@ def _raw_socket(device: str, dscp: int, settings: SocketSettings) -> socket.sock
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, device.encode() + b"\0")
     except OSError as error:
         raise HostError(f"a raw IPv6 socket on {device}: {error.strerror}: the agent needs root and that interface") from error
-    _prepare(sock, dscp, settings)
+    _prepare(sock, dscp, settings, settings.send_buffer_bytes // RAW_SEND_BUFFERS)
     return sock
 
 
@@ -171,15 +174,15 @@ def _udp_socket(address: str, port: int, dscp: int, settings: SocketSettings) ->
     except OSError as error:
         sock.close()
         raise HostError(f"binding UDP [{address}]:{port}: {error.strerror}: the host must have that address, and one agent only") from error
-    _prepare(sock, dscp, settings)
+    _prepare(sock, dscp, settings, settings.send_buffer_bytes)
     return sock
 
 
-def _prepare(sock: socket.socket, dscp: int, settings: SocketSettings) -> None:
+def _prepare(sock: socket.socket, dscp: int, settings: SocketSettings, send_buffer_bytes: int) -> None:
     """Buffers as asked, even above the system's limits; the class; no fragmentation: a packet that does not fit is an error."""
     sock.setblocking(False)
     sock.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, settings.receive_buffer_bytes)
-    sock.setsockopt(socket.SOL_SOCKET, SO_SNDBUFFORCE, settings.send_buffer_bytes)
+    sock.setsockopt(socket.SOL_SOCKET, SO_SNDBUFFORCE, send_buffer_bytes)
     sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_TCLASS, dscp << 2)
     sock.setsockopt(socket.IPPROTO_IPV6, IPV6_DONTFRAG, 1)
 

@@ -9,6 +9,7 @@ import json
 import os
 import signal
 import socket
+import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -230,6 +231,27 @@ def test_config_that_cannot_be_is_an_error_message(changes: dict, status: int, t
         assert agent.process.wait(10) == status
 
 
+@pytest.mark.parametrize(
+    ("transport", "params"),
+    [("rc", {"window_packets": 256}), ("mrc", {"cwnd_max_packets": 256, "cwnd_initial_packets": 200, "target_delay_min_s": 1.0})],
+)
+def test_full_link_makes_the_agent_wait_and_drops_nothing(transport: str, params: dict):
+    job = {"kind": "stream", "message_bytes": 640 * 1024, "outstanding": 8}
+    with lab(2) as net:
+        tc(net, "h1", "qdisc add dev h1-eth0 root handle 1: htb default 20")
+        tc(net, "h1", "class add dev h1-eth0 parent 1: classid 1:20 htb rate 50mbit")
+        tc(net, "h1", "qdisc add dev h1-eth0 parent 1:20 handle 20: bfifo limit 275000")
+        net.connect(
+            [net.config("h1", transport, job, prev=None, params=params), net.config("h2", transport, job, next=None, params=params)]
+        )
+        net.start()
+        time.sleep(1.0)
+        (queue,) = json.loads(tc(net, "h1", "-s -j qdisc show dev h1-eth0 parent 1:20"))
+        report = net.stop()["h1"]
+    assert sum(report["sockets"].get(reason, 0) for reason in ("send_blocked", "send_no_buffer")) > 0
+    assert queue["drops"] == 0
+
+
 def test_packet_larger_than_the_mtu_is_an_error_not_a_fragment():
     with lab(2) as net:
         for name in net.names:
@@ -254,6 +276,11 @@ def _tx_packets(net: Lab, name: str, ports: int) -> list[int]:
         Path(f"/proc/{net.agents[name].pid}/net/dev").read_text().split(f"{name}-eth{port}:")[1].split()[9] for port in range(ports)
     ]
     return [int(counter) for counter in counters]
+
+
+def tc(net: Lab, name: str, arguments: str) -> str:
+    argv = ["nsenter", "-t", str(net.agents[name].pid), "--net", "tc", *arguments.split()]
+    return subprocess.run(argv, check=True, capture_output=True, text=True).stdout
 
 
 @contextlib.contextmanager
