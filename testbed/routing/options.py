@@ -18,6 +18,7 @@ class BgpOptions:
     ``coalesce_ms``: how long FRR waits, in *milliseconds*, before it sends the whole table to a newly formed group of neighbours. FRR's
     default of 1000 ms was made for routers with thousands of neighbours; 10 ms here, printed in the manifest.
     ``fast_external_failover``: a session falls at once when its interface loses carrier (FRR's default; RFC 7938 section 7.1 relies on it).
+    Unnumbered sessions do so in FRR 8.4 even when it is off (measured): their neighbour's address goes with the interface.
     ``ecmp_width``: `maximum-paths`, the most next hops of one prefix (64; Debian's FRR is built for 256).
     ``kernel_nexthop_groups``: whether zebra installs next-hop objects (FRR's default) or writes the next hops into each route (ours: with
     groups IPv6 ECMP does not come back after a cut, FRR issue 12239, measured in docs/decisions/0002-frr-nexthops.md).
