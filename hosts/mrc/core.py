@@ -21,7 +21,11 @@ IMM_BYTES = 4
 
 
 class MrcCore:
-    """A send QP to each peer in `send_to`, a receive QP from each in `receive_from`; all peers write into `region`."""
+    """A send QP to each peer in `send_to`, a receive QP from each in `receive_from`; all peers write into `region`.
+
+    QP numbers, keys and first PSNs follow from `seed` and `name`: give each attempt of a job another seed, or packets of the one before,
+    still under way, would pass for its own.
+    """
 
     def __init__(
         self,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -107,17 +108,16 @@ class EvSet:
         """When the next probe is due."""
         return min((ev.probe_at for ev in self.bad), default=None)
 
-    def due_probes(self, now: float, srtt_s: float) -> list[Ev]:
+    def due_probes(self, now: float, srtt_s: float) -> Iterator[Ev]:
         """The EVs to probe now, each with a fresh `probe_id`; a probe without answer until now ends the row of successes."""
-        due = [ev for ev in self.bad if ev.probe_at <= now]
-        for ev in due:
+        for ev in [ev for ev in self.bad if ev.probe_at <= now]:
             if ev.probe_open:
                 ev.probes_answered = 0
             self._probe_id = (self._probe_id + 1) & PROBE_ID_MASK
             ev.probe_id, ev.probe_open = self._probe_id, True
             ev.probes_sent += 1
             self.schedule_probe(now, ev, srtt_s)
-        return due
+            yield ev
 
     def probe_answered(self, probe_id: int) -> tuple[Ev, bool] | None:
         """The EV whose probe was answered and whether it has proved itself; None when the answer is late, doubled or forged."""

@@ -39,8 +39,8 @@ class MrcParams:
     rack_srtt: float = 1.25  # presumed lost when older than rack_srtt x smoothed RTT + rack_rttvar x its variation
     rack_rttvar: float = 4.0
     rack_min_s: float = 0.001  # least allowance above the RTT
-    rack_widen_max: float = 16.0  # cap of the allowance's widening after false alarms
-    rack_decay_s: float = 10.0  # each such time halves the widening
+    rack_widen_max: float = 4.0  # cap of the allowance's widening after false alarms
+    rack_decay_s: float = 5.0  # each such time halves the widening
     pto_min_s: float = 0.004
     rto_min_s: float = 0.250  # a repeated probe timeout that reaches it counts as a retry
     rto_max_s: float = 4.0
@@ -50,7 +50,7 @@ class MrcParams:
     cwnd_min_packets: int = 4
     cwnd_max_packets: int = 64
     target_delay_share: float = 0.75  # of the base RTT (UEC's suggestion)
-    target_delay_min_s: float = 0.002
+    target_delay_min_s: float = 0.004  # the noise of a software fabric must not look like a queue
     target_delay_packets: float = 8.0  # at least so many packets' serialisation time, when link_rate_bps is given
     link_rate_bps: float = 0.0  # rate of the NIC's link; 0 = unknown
     base_rtt_window_s: float = 10.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 
 from hosts.core import Completion, PathSpec, Transmit
@@ -35,7 +36,7 @@ class ReceiveQp:
         self._last_psn = self._last_entropy = self._last_stamp = 0
         self._duplicate = False
         self._return_ev = 0
-        self._ready: list[tuple[int, SackFields]] = []  # SACKs to send, each with the EV to send it on
+        self._ready: deque[tuple[int, SackFields]] = deque()  # SACKs to send, each with the EV to send it on
 
     def connect(self, framer: Framer, first_psn: int) -> None:
         """Takes the peer's attributes."""
@@ -137,11 +138,9 @@ class ReceiveQp:
         self._ready.append((entropy, self._fields(self._cack + 1, entropy, offset, stamp, 0, True)))
 
     def transmit(self) -> Iterator[Transmit]:
-        """The SACKs that are ready."""
-        if not self._ready or self._framer is None:
-            return
-        ready, self._ready = self._ready, []
-        for entropy, fields in ready:
+        """The SACKs that are ready; what the caller does not take stays for the next call."""
+        while self._ready and self._framer is not None:
+            entropy, fields = self._ready.popleft()
             path = self._paths[entropy % len(self._paths)]
             header, trailer = self._framer.sack(entropy, fields)
             yield Transmit(path.port, path.destination, header, b"", trailer, True)

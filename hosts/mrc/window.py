@@ -13,7 +13,7 @@ GAIN_PACKETS = 4.0  # increase a RTT with an empty queue; alpha of htsim's NSCC 
 FAIR_PACKETS = 0.15  # increase a RTT whatever the delay below target; eta of htsim's NSCC
 DECREASE = 0.8  # share of the excess delay that a decrease answers; gamma of htsim's NSCC
 DECREASE_FLOOR = 0.5  # a decrease never cuts more than this (UEC)
-DELAY_WEIGHT = 0.125  # of a new sample in the average queueing delay; the SACKs of an emulated fabric are few
+STANDING_SHARE = 4  # the lower quartile of a round's delays counts as the standing queue
 BITS_PER_BYTE = 8
 
 
@@ -63,14 +63,16 @@ class Window(Protocol):
 
 
 class DelayWindow:
-    """Aims at a queueing delay; bounded by params' minimum and maximum, so that it cannot collapse."""
+    """Aims at a queueing delay, deciding once a RTT; bounded by params' minimum and maximum, so that it cannot collapse."""
 
-    __slots__ = ("_average_s", "_decrease_at", "_params", "_rtt", "_target_floor_s", "cwnd_packets")
+    __slots__ = ("_decrease_at", "_delays_s", "_limited", "_params", "_round_end", "_rtt", "_target_floor_s", "cwnd_packets")
 
     def __init__(self, params: MrcParams, rtt: RttEstimator) -> None:
         self._params, self._rtt = params, rtt
         self.cwnd_packets = float(params.cwnd_initial_packets)
-        self._average_s, self._decrease_at = 0.0, float("-inf")
+        self._decrease_at = self._round_end = float("-inf")
+        self._delays_s: list[float] = []  # queueing delays of this round's samples
+        self._limited = False
         packet_s = params.payload_bytes * BITS_PER_BYTE / params.link_rate_bps if params.link_rate_bps > 0 else 0.0
         self._target_floor_s = max(params.target_delay_min_s, params.target_delay_packets * packet_s)
 
@@ -80,24 +82,34 @@ class DelayWindow:
         return max(self._params.target_delay_share * self._rtt.base_s, self._target_floor_s)
 
     def on_sack(self, now: float, acked_packets: int, rtt_s: float | None, limited: bool) -> None:
-        """Proportional increase below the target, at most one decrease a RTT above it."""
-        if rtt_s is None:
-            return
-        target, delay = self.target_s, max(0.0, rtt_s - self._rtt.base_s)
-        self._average_s += (delay - self._average_s) * DELAY_WEIGHT
-        if delay <= target or self._average_s <= target:
-            if limited:
-                room = max(0.0, 1.0 - max(delay, self._average_s) / target)
-                self._set(self.cwnd_packets + acked_packets * (GAIN_PACKETS * room + FAIR_PACKETS) / self.cwnd_packets)
-        elif now >= self._decrease_at:
-            self._decrease_at = now + self._rtt.srtt_s
-            self._set(self.cwnd_packets * max(DECREASE_FLOOR, 1.0 - DECREASE * (self._average_s - target) / self._average_s))
+        """Collects the round's samples; at its end, proportional increase below the target, one decrease above it."""
+        self._limited |= limited
+        if rtt_s is not None:
+            self._delays_s.append(rtt_s - self._rtt.base_s)
+        if now >= self._round_end and self._delays_s:
+            self._decide(now, self._standing_delay_s())
+            self._delays_s.clear()
+            self._limited, self._round_end = False, now + self._rtt.srtt_s
+
+    def _standing_delay_s(self) -> float:
+        """The delay that most of the round's packets met: a hiccup of one path or of a CPU is not a queue."""
+        return sorted(self._delays_s)[len(self._delays_s) // STANDING_SHARE]
+
+    def _decide(self, now: float, delay_s: float) -> None:
+        target = self.target_s
+        if delay_s > target:
+            self._decrease(now, max(DECREASE_FLOOR, 1.0 - DECREASE * (delay_s - target) / delay_s))
+        elif self._limited:
+            self._set(self.cwnd_packets + GAIN_PACKETS * (1.0 - max(0.0, delay_s) / target) + FAIR_PACKETS)
 
     def on_mass_loss(self, now: float) -> None:
         """Halves the window, at most once a RTT."""
+        self._decrease(now, DECREASE_FLOOR)
+
+    def _decrease(self, now: float, factor: float) -> None:
         if now >= self._decrease_at:
             self._decrease_at = now + self._rtt.srtt_s
-            self._set(self.cwnd_packets * DECREASE_FLOOR)
+            self._set(self.cwnd_packets * factor)
 
     def _set(self, packets: float) -> None:
         self.cwnd_packets = min(max(packets, float(self._params.cwnd_min_packets)), float(self._params.cwnd_max_packets))

@@ -209,6 +209,15 @@ def test_a_probe_is_answered_on_the_path_it_came_on() -> None:
     assert (transmit.destination, say.probe_reply, say.ack_psn_offset & 0xFFFF, transmit.control) == ("3", True, 0xFFFE, True)
 
 
+def test_sacks_and_probes_not_taken_stay_for_the_next_call() -> None:
+    pair = Pair()
+    for probe_id in (1, 2, 3):
+        header, trailer = pair.framer.probe(3, probe_id, 5)
+        pair.b.on_datagram(NOW, 0, memoryview(bytes(header) + trailer))
+    taken = [next(iter(pair.b.transmit(NOW))) for _ in range(3)]
+    assert [parse_sack(memoryview(on_wire(transmit))).ack_psn_offset for transmit in taken] == [1, 2, 3]
+
+
 def test_two_qps_do_not_disturb_each_other() -> None:
     params, region = MrcParams(), bytearray(8192)
     spec_b = peer_spec("b", "fd00::b", 2)
@@ -368,7 +377,8 @@ def test_the_window_is_cut_at_most_once_a_rtt() -> None:
     ("raw", "said"),
     [
         ({"evz": 4}, "did you mean 'evs'"), ({"evs": 1.5}, "whole number"), ({"evs": "4"}, "must be a number"),
-        ({"mpr_packets": 100}, "multiple of 128"), ({"payload_bytes": 0}, "payload_bytes"), ({"udp_port": 80}, "4791"), ({"cwnd_min_packets": 99}, "min <= initial <= max"),
+        ({"mpr_packets": 100}, "multiple of 128"), ({"payload_bytes": 0}, "payload_bytes"),
+        ({"udp_port": 80}, "4791"), ({"cwnd_min_packets": 99}, "min <= initial <= max"),
         ({"pto_min_s": 0, "ack_every": 0}, "ack_every must be at least 1; pto_min_s must be above 0"),
     ],
 )  # fmt: skip

@@ -205,8 +205,9 @@ def with_byte(offset: int, value: int) -> bytearray:
     ("packet", "reason"),
     [
         (b"", "truncated"), (probe()[:47], "truncated"), (probe()[:-1], "truncated"), (probe() + b"x", "overlong"),
-        (with_byte(60, 1), "icrc"), (with_byte(79, 1), "icrc"), (with_byte(6, 6), "not_mrc"), (with_byte(0, 0x40), "not_mrc"), (with_byte(42, 1), "not_mrc"),
-        (with_byte(39, 0x0C), "wrong_address"), (with_byte(5, 9), "bad_length"), (with_byte(45, 9), "bad_length"),
+        (with_byte(60, 1), "icrc"), (with_byte(79, 1), "icrc"), (with_byte(6, 6), "not_mrc"), (with_byte(0, 0x40), "not_mrc"),
+        (with_byte(42, 1), "not_mrc"), (with_byte(39, 0x0C), "wrong_address"), (with_byte(5, 9), "bad_length"),
+        (with_byte(45, 9), "bad_length"),
     ],
 )  # fmt: skip
 def test_unsound_packets_are_refused_with_a_reason(packet: bytearray, reason: str) -> None:
