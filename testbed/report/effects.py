@@ -42,9 +42,10 @@ class FaultEffect:
 
 @dataclass(frozen=True)
 class Detection:
-    """One EV retired because of a fault: from the fault's effect, and from the first packet it lost, to the last data packet sent on it.
+    """One EV retired because of a fault: from the fault's effect, and from the first packet lost after it, to the last packet sent on it.
 
-    An EV whose last packet left before the fault took effect was never used in vain: 0.
+    The two differ by the time during which the sender had nothing to send. A packet that was on its way when the fault took effect counts
+    as lost at that moment. An EV whose last packet left before the effect was never used in vain: 0.
     """
 
     fault: str
@@ -60,6 +61,10 @@ class Detection:
     def in_rtts(self) -> float | None:
         """`after_effect_s` in base RTTs of the pair."""
         return self.after_effect_s / self.base_rtt_s if self.base_rtt_s else None
+
+    def loss_in_rtts(self) -> float | None:
+        """`after_first_loss_s` in base RTTs of the pair."""
+        return self.after_first_loss_s / self.base_rtt_s if self.base_rtt_s and self.after_first_loss_s is not None else None
 
 
 # --- stalls --------------------------------------------------------------------------------------------------------------------------
@@ -177,7 +182,7 @@ def _detection(run: ArmRun, event: Event, fault: FaultInterval, last_tx_s: float
     return Detection(
         fault=fault.id, kind=fault.kind, host=host, peer=peer, ev=int(event.get("ev", -1)), t_s=float(event["t_s"]),
         after_effect_s=max(0.0, last_tx_s - fault.begin_s),
-        after_first_loss_s=max(0.0, last_tx_s - float(first)) if isinstance(first, int | float) else None,
+        after_first_loss_s=max(0.0, last_tx_s - max(fault.begin_s, float(first))) if isinstance(first, int | float) else None,
         base_rtt_s=base_rtt_s(run, host, peer),
     )  # fmt: skip
 
@@ -199,17 +204,17 @@ def _rtts(agent: Mapping[str, Any]) -> dict[str, float]:
 
 def detection_metrics(found: Sequence[Detection]) -> dict[str, float | None]:
     """Median and maximum in seconds and base RTTs; None if no EV was retired for a fault."""
-    seconds = [detection.after_effect_s for detection in found]
-    rtts = [value for value in (detection.in_rtts() for detection in found) if value is not None]
-    after_loss = [value for value in (detection.after_first_loss_s for detection in found) if value is not None]
     return {
-        "detection_median_s": stdlib.median(seconds) if seconds else None,
-        "detection_max_s": max(seconds, default=None),
-        "detection_median_rtt": stdlib.median(rtts) if rtts else None,
-        "detection_max_rtt": max(rtts, default=None),
-        "after_first_loss_median_s": stdlib.median(after_loss) if after_loss else None,
-        "after_first_loss_max_s": max(after_loss, default=None),
+        **_median_and_max("detection", "s", [detection.after_effect_s for detection in found]),
+        **_median_and_max("detection", "rtt", [detection.in_rtts() for detection in found]),
+        **_median_and_max("after_first_loss", "s", [detection.after_first_loss_s for detection in found]),
+        **_median_and_max("after_first_loss", "rtt", [detection.loss_in_rtts() for detection in found]),
     }
+
+
+def _median_and_max(name: str, unit: str, values: Sequence[float | None]) -> dict[str, float | None]:
+    known = [value for value in values if value is not None]
+    return {f"{name}_median_{unit}": stdlib.median(known) if known else None, f"{name}_max_{unit}": max(known, default=None)}
 
 
 def as_rows(entries: Sequence[FaultEffect] | Sequence[Detection]) -> list[dict[str, Any]]:

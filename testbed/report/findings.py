@@ -47,8 +47,9 @@ def steps_title(summary: Mapping[str, Any]) -> str:
     parts = []
     for arm in summary["arms"]:
         worst = max(values(summary, arm, "step_over_median_p100"), default=None)
-        told = "no steps" if worst is None else f"slowest step {number(worst)}x the healthy median"
-        parts.append(f"{label(arm)}: {told}, {crashes(summary, arm)}")
+        told = f"slowest step {number(worst or 0)}x the healthy median" if worst else "no step was completed"
+        measured = values(summary, arm, "steps_completed")
+        parts.append(f"{label(arm)}: {told}, {crashes(summary, arm)}" if measured else f"{label(arm)}: not measured")
     return "; ".join(parts) or "No arm was measured"
 
 
@@ -63,7 +64,8 @@ def lost_title(summary: Mapping[str, Any]) -> str:
     arms = {arm: values(summary, arm, "lost_job_time_s") for arm in summary["arms"]}
     medians = {arm: float(summary["arms"][arm]["lost_job_time_s"]["median"]) for arm, seen in arms.items() if seen}
     apart = _apart([seen for seen in arms.values() if seen])
-    return _ranking("Job time lost (median of the repeats)", medians, "less", apart)
+    several = any(len(seen) > 1 for seen in arms.values())
+    return _ranking("Job time lost" + " (median of the repeats)" * several, medians, "less", apart)
 
 
 def _apart(ranges: Sequence[Sequence[float]]) -> bool:
@@ -93,14 +95,22 @@ def _tail(told: Mapping[str, float], better: str, apart: bool) -> str:
 
 
 def detection_title(summary: Mapping[str, Any]) -> str:
-    """How long EVs were used after a fault, median and maximum over all repeats, for each arm that retires EVs."""
+    """How long EVs were used after a fault, median of the repeats and maximum of all, for each arm that retires EVs."""
     parts = []
-    for arm, told in summary["arms"].items():
-        median, longest = told.get("detection_median_rtt", {}).get("median"), told.get("detection_max_rtt", {}).get("max")
-        if median is not None and longest is not None:
-            typical = f"{number(median)} base RTTs ({seconds(told['detection_median_s']['median'])})"
-            parts.append(f"{label(arm)} left a dead path after {typical} in the median, {number(longest)} RTTs at most")
+    for arm in summary["arms"]:
+        told = {start: _rtts(summary, arm, name) for start, name in DETECTION_STARTS}
+        known = [f"{rtts} after {start}" for start, rtts in told.items() if rtts]
+        parts += [f"{label(arm)}'s last packet into a dead path: {', '.join(known)}"] if known else []
     return "; ".join(parts) or "No path was retired for a fault"
+
+
+DETECTION_STARTS = (("the first loss", "after_first_loss"), ("the fault's effect", "detection"))
+
+
+def _rtts(summary: Mapping[str, Any], arm: str, name: str) -> str:
+    median = summary["arms"][arm].get(f"{name}_median_rtt", {}).get("median")
+    longest = summary["arms"][arm].get(f"{name}_max_rtt", {}).get("max")
+    return "" if median is None or longest is None else f"{number(median)} base RTTs (at most {number(longest)})"
 
 
 def kinds_sentence(summary: Mapping[str, Any]) -> list[str]:

@@ -38,8 +38,10 @@ METRICS: tuple[Metric, ...] = (
     Metric("detection_max_s", "s", "Longest time from a fault's effect to the last data packet that an EV still sent into it."),
     Metric("detection_median_rtt", "base RTTs", "detection_median_s in base RTTs of the pair."),
     Metric("detection_max_rtt", "base RTTs", "detection_max_s in base RTTs of the pair."),
-    Metric("after_first_loss_median_s", "s", "Median time from the first packet an EV lost to a fault to the last one it still sent."),
-    Metric("after_first_loss_max_s", "s", "Longest time from the first packet an EV lost to a fault to the last one it still sent."),
+    Metric("after_first_loss_median_s", "s", "As detection_median_s, from the first packet that the fault took: without idle time."),
+    Metric("after_first_loss_max_s", "s", "As detection_max_s, from the first packet that the fault took: without idle time."),
+    Metric("after_first_loss_median_rtt", "base RTTs", "after_first_loss_median_s in base RTTs of the pair."),
+    Metric("after_first_loss_max_rtt", "base RTTs", "after_first_loss_max_s in base RTTs of the pair."),
     Metric("packets_lost", "packets", "Packets that faulted links dropped, as the links' counters saw it."),
 )
 

@@ -158,25 +158,33 @@ DETECTION_FLOOR_RTT = 0.1  # the left end of the log axis
 
 
 def detection_times(summary: Mapping[str, Any], footer: Sequence[str]) -> Figure | None:
-    """A point a retired EV: base RTTs from the fault's effect to the last data packet sent on it, a row a kind of fault.
+    """A point a retired EV: base RTTs to the last data packet sent on it, from the first loss and from the fault's effect.
 
-    None if no arm retired an EV because of a fault.
+    A row an arm, kind of fault and starting point. None if no arm retired an EV because of a fault.
     """
-    found: dict[tuple[str, str], list[float]] = {}
-    for arm, told in summary["arms"].items():
-        for detection in (detection for entry in told["repeats"] for detection in entry["detections"] if detection["base_rtt_s"]):
-            found.setdefault((arm, detection["kind"]), []).append(detection["after_effect_s"] / detection["base_rtt_s"])
+    found = detection_rows(summary)
     if not found:
         return None
-    figure = style.frame(findings.detection_title(summary), footer, 1.5 + 1.1 * len(found))
+    figure = style.frame(findings.detection_title(summary), footer, 1.3 + 0.95 * len(found))
     axes = figure.subplots()
     for position, ((arm, _), rtts) in enumerate(found.items()):
         _strip(axes, position, arm, rtts)
-        axes.annotate(f"n = {len(rtts)}", (1.0, position), xycoords=("axes fraction", "data"), ha="right", va="bottom", xytext=(-4, 8),
-                      textcoords="offset points", fontsize=style.TEXT_PT - 2)  # fmt: skip
-    axes.set_yticks(range(len(found)), [f"{label(arm)}\n{kind} faults" for arm, kind in found])
+    names = [f"{label(arm)}, {row}\nn = {len(rtts)}" for (arm, row), rtts in found.items()]
+    axes.set_yticks(range(len(found)), names, fontsize=style.TEXT_PT - 1)
     _detection_axes(axes, [rtt for rtts in found.values() for rtt in rtts], len(found))
     return figure
+
+
+def detection_rows(summary: Mapping[str, Any]) -> dict[tuple[str, str], list[float]]:
+    """Base RTTs of every retirement, by arm and row of the picture."""
+    found: dict[tuple[str, str], list[float]] = {}
+    for start, field_name in (("first loss", "after_first_loss_s"), ("effect", "after_effect_s")):
+        for arm, told in summary["arms"].items():
+            for detection in (detection for entry in told["repeats"] for detection in entry["detections"]):
+                if detection["base_rtt_s"] and detection[field_name] is not None:
+                    key = (arm, f"{detection['kind']}, from {start}")
+                    found.setdefault(key, []).append(detection[field_name] / detection["base_rtt_s"])
+    return found
 
 
 def _strip(axes: Axes, position: int, arm: str, rtts: Sequence[float]) -> None:
@@ -197,32 +205,46 @@ def _detection_axes(axes: Axes, rtts: Sequence[float], rows: int) -> None:
     axes.xaxis.set_major_formatter(lambda value, _position: f"{value:g}")
     axes.grid(visible=False, axis="y")
     at_floor = sum(rtt <= DETECTION_FLOOR_RTT for rtt in rtts)
-    note = f"\n{at_floor} of {len(rtts)} EVs at the left edge: nothing was sent into the fault" if at_floor else ""
-    axes.set_xlabel(f"from the fault's effect to the last data packet sent on the EV [base RTTs]{note}")
+    note = f"\n{at_floor} of {len(rtts)} points lie at the left edge, at or below {DETECTION_FLOOR_RTT:g}" if at_floor else ""
+    axes.set_xlabel(f"until the last data packet sent on the EV [base RTTs]{note}")
 
 
 # --- links -------------------------------------------------------------------------------------------------------------------------------
 
 TIERS = (("T0-T1", "t0_", "t1_"), ("T1-T2", "t1_", "t2_"))
+USED_SHARE = 0.01  # a link direction that carried less than this share of the busiest one carried no data: only probes and acknowledgements
 
 
-def tier_bytes(counters: Sequence[LinkCounter], low: str, high: str) -> list[float]:
-    """Bytes of every link direction between two tiers (names' prefixes, as the contract has them), most first."""
-    return sorted((counter.tx_bytes for counter in counters if counter.link.startswith(low) and f"-{high}" in counter.link), reverse=True)
+def used_directions(runs: Iterable[ArmRun]) -> set[tuple[str, str]]:
+    """The link directions inside the fabric that carried data in any of the arms: those that the job could use."""
+    used: set[tuple[str, str]] = set()
+    for run in runs:
+        busiest = max((counter.tx_bytes for counter in run.links), default=0.0)
+        used |= {(c.link, c.from_node) for c in run.links if c.tx_bytes > USED_SHARE * busiest}
+    return used
+
+
+def tier_bytes(counters: Iterable[LinkCounter], used: set[tuple[str, str]], low: str, high: str) -> list[float]:
+    """Bytes of the used link directions between two tiers (names' prefixes, as the contract has them), most first."""
+    tier = (c for c in counters if c.link.startswith(low) and f"-{high}" in c.link and (c.link, c.from_node) in used)
+    return sorted((counter.tx_bytes for counter in tier), reverse=True)
 
 
 def link_use(data: RunData, footer: Sequence[str], repeat: int = 1) -> Figure:
-    """Bytes a link direction, sorted, for each tier inside the fabric: a panel a tier, an arm's bars side by side."""
+    """Bytes a link direction, sorted, for each tier inside the fabric: a panel a tier, the arms' bars side by side."""
     chosen = [next((run for run in runs if run.repeat == repeat), runs[0]) for runs in data.arms.values() if runs]
-    shown = [tier for tier in TIERS if any(tier_bytes(run.links, *tier[1:]) for run in chosen)]
-    figure = style.frame(_links_title(chosen), footer, 0.7 + 2.6 * max(1, len(shown)))
-    panels = figure.subplots(max(1, len(shown)), 1, squeeze=False)[:, 0]
-    if not shown:
-        style.say_nothing_to_show(panels[0], "no links.csv was found, or it is empty")
+    chosen = [run for run in chosen if run.links]
+    used = used_directions(chosen)
+    told = {tier: [(run.arm, tier_bytes(run.links, used, low, high)) for run in chosen] for tier, low, high in TIERS}
+    told = {tier: arms for tier, arms in told.items() if any(volumes for _, volumes in arms)}
+    figure = style.frame(_links_title(told), footer, 0.7 + 2.6 * max(1, len(told)))
+    panels = figure.subplots(max(1, len(told)), 1, squeeze=False)[:, 0]
+    if not told:
+        style.say_nothing_to_show(panels[0], "no link inside the fabric was used, or links.csv is missing")
         return figure
-    for axes, (tier, low, high) in zip(panels, shown, strict=True):
-        _links_panel(axes, tier, [(run.arm, tier_bytes(run.links, low, high)) for run in chosen])
-    panels[-1].set_xlabel("link directions, busiest first")
+    for axes, (tier, arms) in zip(panels, told.items(), strict=True):
+        _links_panel(axes, tier, arms)
+    panels[-1].set_xlabel("link directions that carried data in any arm, busiest first")
     return figure
 
 
@@ -237,7 +259,8 @@ def _links_panel(axes: Axes, tier: str, told: Sequence[tuple[str, list[float]]])
     axes.set_ylabel("data sent [MB]")
     axes.set_xticks([])
     axes.grid(visible=False, axis="x")
-    axes.set_xlim(-0.8, max((len(volumes) for _, volumes in told), default=1) - 0.2)
+    axes.set_xlim(-0.8, max(len(volumes) for _, volumes in told) - 0.2)
+    axes.set_ylim(0, max(volume for _, volumes in told for volume in volumes) / 1e6 * 1.35)
     axes.legend(loc="upper right", fontsize=style.TEXT_PT - 1.5)
 
 
@@ -245,14 +268,14 @@ def _evenness(volumes: Sequence[float]) -> str:
     mean = stdlib.mean(volumes) if volumes else 0.0
     if mean <= 0:
         return "nothing sent"
-    idle = sum(volume < 0.01 * mean for volume in volumes)
+    idle = sum(volume < USED_SHARE * max(volumes) for volume in volumes)
     return f"busiest {findings.number(max(volumes) / mean)}x the mean, {idle} of {len(volumes)} idle"
 
 
-def _links_title(runs: Sequence[ArmRun]) -> str:
-    parts = []
-    for run in runs:
-        volumes = [volume for _, low, high in TIERS for volume in tier_bytes(run.links, low, high)]
-        if volumes and stdlib.mean(volumes) > 0:
-            parts.append(f"{label(run.arm)} {findings.number(max(volumes) / stdlib.mean(volumes))}x")
+def _links_title(told: Mapping[str, Sequence[tuple[str, list[float]]]]) -> str:
+    by_arm: dict[str, list[float]] = {}
+    for arms in told.values():
+        for arm, volumes in arms:
+            by_arm.setdefault(arm, []).extend(volumes)
+    parts = [f"{label(arm)} {findings.number(max(v) / stdlib.mean(v))}x" for arm, v in by_arm.items() if v and stdlib.mean(v) > 0]
     return f"Busiest link inside the fabric against the mean link: {', '.join(parts)}" if parts else "Use of links: nothing was recorded"

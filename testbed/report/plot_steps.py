@@ -223,7 +223,7 @@ def lost_job_time(data: RunData, summary: Mapping[str, Any], footer: Sequence[st
         _lost_bar(axes, position, arm, summary)
     durations = [run.duration_s for runs in data.arms.values() for run in runs if run.duration_s > 0]
     axes.set_yticks(range(len(arms)), [label(arm) for arm in arms])
-    axes.invert_yaxis()
+    axes.set_ylim(len(arms) - 0.5, -0.5)
     axes.grid(visible=False, axis="y")
     axes.set_xlim(0, _room(summary, arms))
     of = f", of {findings.seconds(stdlib.median(durations))} job time" if durations else ""
@@ -248,7 +248,8 @@ def _lost_bar(axes: Axes, position: int, arm: str, summary: Mapping[str, Any]) -
     offsets = [position + (index - (len(totals) - 1) / 2) * min(0.1, 0.4 / len(totals)) for index in range(len(totals))]
     axes.plot(totals, offsets, look.marker, color="black", ms=6, mfc="white", mew=1.3, linestyle="", zorder=4)
     median = summary["arms"][arm]["lost_job_time_s"]["median"]
-    spread = f"  median {findings.seconds(median)}\n  ({findings.seconds(min(totals))} to {findings.seconds(max(totals))})"
+    low, high = findings.seconds(min(totals)), findings.seconds(max(totals))
+    spread = f"  median {findings.seconds(median)}\n  ({low} to {high})" if len(totals) > 1 else f"  {low}"
     axes.annotate(spread, (max(*totals, stall + crash), position), xytext=(6, 0), textcoords="offset points", va="center")
 
 

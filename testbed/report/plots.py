@@ -34,10 +34,13 @@ CAPTIONS = {
         "on its upper edge: probes; on its lower edge: faults that lie on the EV's path."
     ),
     "detection": (
-        "How long a sender still used an EV after a fault had taken effect on its path, in base RTTs of the pair. An EV that happened to "
-        "be idle when the fault came is only found out at its next packet, so idle time of the job (its compute phase) is part of it."
+        "How long a sender still used an EV whose path had failed, in base RTTs of the pair: from the first packet that the fault took, "
+        "and from the fault's effect. An EV that was idle when the fault came is only found out at its next packet, so the second figure holds "
+        "idle time of the job (its compute phase) too."
     ),
-    "links": "Bytes carried by each direction of each link inside the fabric, sorted: spraying loads links evenly, single paths do not.",
+    "links": (
+        "Bytes carried by each direction of each link inside the fabric that any arm used, sorted: how evenly an arm loads what it could use."
+    ),
 }
 
 

@@ -169,10 +169,18 @@ def wrong_sums(rows: Iterable[StepRow]) -> int:
     return len({(row.attempt, row.step) for row in rows if row.ok is False})
 
 
+STEP_COUNTS = (
+    "healthy_median_s", "steps_completed", "lost_steps", "crashes", "wrong_sums", "step_p50_s", "step_p99_s", "step_p100_s",
+)  # fmt: skip
+
+
 def step_metrics(run: ArmRun, settle_s: float = SETTLE_S) -> dict[str, float | None]:
-    """All metrics that come from the steps; None where there is nothing to tell from."""
+    """All metrics that come from the steps; all None if there is no step at all, which is a job that was not measured, not one without
+    crashes."""
     steps = job_steps(run)
     healthy = healthy_median(run, steps, settle_s)
+    if not run.steps:
+        return dict.fromkeys(STEP_COUNTS) | _against_median(steps, run.duration_s, None)
     values: dict[str, float | None] = {
         "healthy_median_s": healthy.median_s,
         "steps_completed": float(sum(step.complete and step.useful for step in steps)),

@@ -149,6 +149,12 @@ def test_overlapping_ranges_are_no_clear_difference():
     assert "ranges overlap" in findings.lost_title({"arms": {arm: {"lost_job_time_s": told} for arm, told in arms.items()}})
 
 
+def test_an_arm_without_steps_is_not_called_free_of_crashes(run):
+    for repeat in "123":
+        (run / "rc-bgp" / repeat / "steps.csv").unlink()
+    assert findings.steps_title(summarise(run)).endswith("RC over BGP: not measured")
+
+
 def test_nothing_measured_claims_nothing():
     assert findings.findings({"arms": {}}) == ["No arm was measured."]
 

@@ -185,8 +185,16 @@ def test_stalled_steps_are_those_above_one_and_a_half_medians():
 
 
 def test_an_empty_run_has_unknown_metrics_and_does_not_fail():
-    values = stats.step_metrics(arm([], 60.0))
-    assert (values["step_p99_s"], values["lost_job_time_s"], values["steps_completed"]) == (None, None, 0.0)
+    assert set(stats.step_metrics(arm([], 60.0)).values()) == {None}
+
+
+def test_a_job_that_never_finished_a_step_lost_no_steps_but_was_measured():
+    values = stats.step_metrics(arm(rows([None]), 60.0))
+    assert (values["steps_completed"], values["crashes"], values["lost_job_time_s"]) == (0.0, 0.0, None)
+
+
+def test_measured_and_unmeasured_jobs_have_the_same_metrics():
+    assert set(stats.step_metrics(arm([], 60.0))) == set(stats.step_metrics(arm(**CRASHED)))
 
 
 def test_spread_ignores_what_is_unknown_but_lists_it():

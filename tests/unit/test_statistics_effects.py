@@ -73,6 +73,11 @@ def test_detection_is_from_the_effect_to_the_last_packet():
     assert [(d.after_effect_s, d.after_first_loss_s, d.in_rtts()) for d in found] == [pytest.approx((0.006, 0.002, 3.0))]
 
 
+def test_a_packet_on_its_way_counts_as_lost_when_the_fault_takes_effect():
+    found = effects.detections(run(faults=[link_fault("f1", 5.0, 9.0)], events=[retired(5.010, 5.006, 4.998)]))
+    assert found[0].after_first_loss_s == pytest.approx(0.006)
+
+
 def test_a_path_that_was_not_used_after_the_effect_was_left_at_once():
     found = effects.detections(run(faults=[link_fault("f1", 5.0, 9.0)], events=[retired(5.010, 4.999)]))
     assert found[0].after_effect_s == 0.0
