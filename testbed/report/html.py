@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
+from matplotlib.figure import Figure
 
 from testbed.report import context, findings, style
 from testbed.report.metrics import METRICS
@@ -206,10 +207,11 @@ def again(data: RunData, summary: Mapping[str, Any]) -> str:
 def _pictures(data: RunData, summary: dict[str, Any]) -> list[tuple[str, str, str]]:
     """(name, PNG in base64, caption) of every picture."""
     with style.styled():
-        return [(name, _png(figure), CAPTIONS[name]) for name, figure in draw(data, summary)]
+        return [(name, _png(figure, summary["fidelity"]["verdict"]), CAPTIONS[name]) for name, figure in draw(data, summary)]
 
 
-def _png(figure: Any) -> str:
+def _png(figure: Figure, fidelity: str) -> str:
     buffer = io.BytesIO()
+    style.stamp(figure, fidelity)
     figure.savefig(buffer, format="png", dpi=style.DPI)
     return base64.b64encode(buffer.getvalue()).decode("ascii")

@@ -35,11 +35,12 @@ CAPTIONS = {
     ),
     "detection": (
         "How long a sender still used an EV whose path had failed, in base RTTs of the pair: from the first packet that the fault took, "
-        "and from the fault's effect. An EV that was idle when the fault came is only found out at its next packet, so the second figure holds "
-        "idle time of the job (its compute phase) too."
+        "and from the fault's effect. An EV that was idle when the fault came is only found out at its next packet, so the second figure "
+        "holds idle time of the job (its compute phase) too."
     ),
     "links": (
-        "Bytes carried by each direction of each link inside the fabric that any arm used, sorted: how evenly an arm loads what it could use."
+        "Bytes carried by each direction of each link inside the fabric that any arm used, sorted: how evenly an arm loads what it "
+        "could use."
     ),
 }
 
@@ -70,6 +71,7 @@ def write_figures(data: RunData, summary: dict[str, Any]) -> list[Path]:
     written = []
     with style.styled():
         for name, figure in draw(data, summary):
+            style.stamp(figure, summary["fidelity"]["verdict"])
             for kind in FORMATS:
                 path = folder / f"{name}.{kind}"
                 figure.savefig(path, dpi=style.DPI, metadata={"Date": None} if kind == "svg" else None)

@@ -101,6 +101,14 @@ def _balanced(text: str, width: int) -> list[str]:
     return textwrap.wrap(text, narrow)
 
 
+def stamp(figure: Figure, fidelity: str) -> None:
+    """Marks a picture of a run that must not be believed, so that it cannot be shown without saying so."""
+    if fidelity == "invalid":
+        height_in = figure.get_size_inches()[1]
+        box = {"facecolor": "white", "edgecolor": "#B00020", "boxstyle": "round,pad=0.4"}
+        figure.text(0.985, 0.12 / height_in, "NOT VALID: see fidelity", color="#B00020", weight="bold", ha="right", va="bottom", bbox=box)
+
+
 def panels(figure: Figure, heights: Sequence[float], handles: Sequence[Any], columns: int = 4) -> list[Axes]:
     """One panel above the other with a common x axis, and the legend in a row of its own below, where it covers nothing."""
     rows = math.ceil(len(handles) / columns)

@@ -176,6 +176,14 @@ def test_every_picture_comes_as_png_and_svg(run):
     assert names == {f"{name}.{kind}" for name in ("steps", "stalls", "lost", "paths", "detection", "links") for kind in ("png", "svg")}
 
 
+@pytest.mark.parametrize(("verdict", "marks"), [("good", 0), ("suspect", 0), ("invalid", 1)])
+def test_pictures_of_an_invalid_run_are_marked(verdict, marks):
+    figure = style.frame("title", ["footer"], 2.0)
+    before = len(figure.texts)
+    style.stamp(figure, verdict)
+    assert len(figure.texts) - before == marks
+
+
 def test_hostile_text_is_escaped(page):
     assert "<script" not in page
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page
