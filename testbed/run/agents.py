@@ -72,7 +72,7 @@ class AgentPool:
             self.send(host, command)
 
     def next_message(self, timeout_s: float) -> tuple[str, Message] | None:
-        """The next message, or None at the latest after `timeout_s`. AgentLost: an agent reported an error, or ended before it was stopped."""
+        """The next message, or None at the latest after `timeout_s`. AgentLost: an agent failed, or ended before it was stopped."""
         try:
             host, message = self._messages.get(timeout=max(0.0, timeout_s))
         except queue.Empty:

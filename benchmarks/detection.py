@@ -1,0 +1,94 @@
+"""How long an end point goes on sending into a path that has died: many cuts of T0-T1 and T1-T2 links under a stream of packets.
+
+    sudo python benchmarks/detection.py [--cuts 100] [--pairs 2] [--rate-mbps 40]
+
+Prints JSON: for each EV that a cut hit, the time from the fault's effect to the last data packet sent on the path, in ms and in base
+RTTs of that pair: median, 99th percentile, maximum; the same from the first packet that was lost; and retirements of healthy EVs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import statistics
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from fabric_lab import Streams, crossing_pairs, fabric_of, in_sandbox
+
+CUT_S = 0.6
+RECOVERY_S = 1.2  # three answered probes and a margin; checked: a path that did not come back is reported
+GRACE_S = 0.05
+
+
+def main(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Cuts, heals, and reads the agents' history."""
+    rng = random.Random(arguments.seed)
+    with fabric_of(4, arguments.rate_mbps * 1_000_000) as fabric, tempfile.TemporaryDirectory() as folder:
+        pairs = crossing_pairs(fabric.topology, arguments.pairs)
+        used = sorted({link for a, b in pairs for path in fabric.topology.paths(a, b) for link in path.links[1:-1]})
+        with Streams(fabric, pairs, Path(folder), {}) as streams:
+            streams.start()
+            time.sleep(2.0)
+            cuts = [cut(fabric, rng.choice(used), rng.choice(("carrier", "silent"))) for _ in range(arguments.cuts)]
+            reports = streams.stop()
+            events = [event for event in streams.events() if event["event"] == "ev_state"]
+        base = {host: report["base_rtt_s"] for host, report in reports.items()}
+        return {
+            "cuts": arguments.cuts, "pairs": pairs, "rate_mbps": arguments.rate_mbps, "seed": arguments.seed,
+            "base_rtt_ms": {host: {peer: round(value * 1e3, 2) for peer, value in by.items()} for host, by in base.items() if by},
+            **evaluate(cuts, events, base),
+        }  # fmt: skip
+
+
+def cut(fabric: Any, link: str, kind: str) -> dict[str, Any]:
+    """One cut and its healing."""
+    act = fabric.set_carrier if kind == "carrier" else fabric.set_silent
+    off, on = (False, True) if kind == "carrier" else (True, False)
+    _issued, began = act(link, off)
+    time.sleep(CUT_S)
+    _issued, ended = act(link, on)
+    time.sleep(RECOVERY_S)
+    return {"link": link, "kind": kind, "began": began, "ended": ended}
+
+
+def evaluate(cuts: Sequence[dict[str, Any]], events: Sequence[dict[str, Any]], base: dict[str, Any]) -> dict[str, Any]:
+    """Every retirement belongs to a cut of its path, or is false."""
+    rows, false = [], 0
+    for event in events:
+        if event["to"] != "ASSUMED_BAD":
+            continue
+        hit = next((c for c in cuts if c["link"] in event["path"] and c["began"] - GRACE_S <= event["t"] <= c["ended"] + GRACE_S), None)
+        if hit is None:
+            false += 1
+            continue
+        rtt_s = base[event["source"]][event["peer"]]
+        last_s = max(0.0, event["last_tx_s"] - hit["began"])
+        rows.append({"kind": hit["kind"], "rtt": last_s / rtt_s, "ms": last_s * 1e3, "reason": event["reason"],
+                     "after_first_loss_ms": (event["last_tx_s"] - event["first_lost_tx_s"]) * 1e3,
+                     "decided_ms": (event["t"] - max(hit["began"], event["first_lost_tx_s"])) * 1e3})  # fmt: skip
+    back = sum(event["to"] == "GOOD" for event in events)
+    kinds = {kind: _spread([row for row in rows if row["kind"] == kind]) for kind in ("carrier", "silent")}
+    return {"retirements": len(rows), "false_retirements": false, "restored": back, "all": _spread(rows), **kinds}
+
+
+def _spread(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {"n": len(rows)}
+    for key in ("ms", "rtt", "after_first_loss_ms", "decided_ms"):
+        values = sorted(row[key] for row in rows)
+        if values:
+            p99 = values[min(len(values) - 1, int(0.99 * len(values)))]
+            found[key] = {"median": round(statistics.median(values), 2), "p99": round(p99, 2), "max": round(values[-1], 2)}
+    return found
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--cuts", type=int, default=100)
+    parser.add_argument("--pairs", type=int, default=2)
+    parser.add_argument("--rate-mbps", type=int, default=40)
+    parser.add_argument("--seed", type=int, default=1)
+    raise SystemExit(in_sandbox(main, parser))
