@@ -153,6 +153,6 @@ def median_rtt_s(runs: Sequence[ArmRun]) -> float | None:
 
 def conservative_line(data: RunData) -> str:
     """Why the comparison is conservative for MRC."""
-    rtt_s = median_rtt_s(first_runs(data))
-    ours = f"A base RTT here is {rtt_s * 1e3:.1f} ms" if rtt_s else "A base RTT here is milliseconds"
-    return f"{ours} (hardware: about 10 us), but BGP's timers run in real time: the comparison is conservative for MRC."
+    known = [(label(run.arm), rtt_s) for run in first_runs(data) if (rtt_s := median_rtt_s([run]))]
+    ours = ", ".join(f"{name} {rtt_s * 1e3:.1f} ms" for name, rtt_s in known) or "milliseconds"
+    return f"Base RTT here: {ours} (hardware: about 10 us), but BGP's timers run in real time: the comparison is conservative for MRC."

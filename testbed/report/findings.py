@@ -53,6 +53,13 @@ def steps_title(summary: Mapping[str, Any]) -> str:
     return "; ".join(parts) or "No arm was measured"
 
 
+def healthy_sentence(summary: Mapping[str, Any]) -> str:
+    """The arms' own healthy medians: stalls and losses are measured against these, so a reader must see when they differ."""
+    medians = {arm: told["healthy_median_s"]["median"] for arm, told in summary["arms"].items()}
+    known = [f"{label(arm)} {seconds(median)}" for arm, median in medians.items() if median is not None]
+    return f"Healthy step (median), against which each arm is measured: {', '.join(known) or 'not measured'}."
+
+
 def stalls_title(summary: Mapping[str, Any]) -> str:
     """The longest stall of each arm, worst repeat, and who was better."""
     worst = {arm: max(values(summary, arm, "stall_p100_s"), default=None) for arm in summary["arms"]}
@@ -135,6 +142,6 @@ def findings(summary: Mapping[str, Any]) -> list[str]:
     if not summary["arms"]:
         return ["No arm was measured."]
     return [
-        steps_title(summary) + ".", lost_title(summary) + ".", stalls_title(summary) + ".", detection_title(summary) + ".",
+        steps_title(summary) + ".", healthy_sentence(summary), lost_title(summary) + ".", stalls_title(summary) + ".", detection_title(summary) + ".",
         *kinds_sentence(summary),
     ]  # fmt: skip

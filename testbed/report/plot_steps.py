@@ -184,10 +184,12 @@ def _ccdf(axes: Axes, arm: str, stalls: Sequence[float]) -> None:
     if points:
         first = (MEASURABLE_STALL_S, points[0][1])
         axes.plot(*zip(first, *points, strict=True), look.line, color=look.colour, linewidth=2, drawstyle="steps-pre")
+    marks: dict[float, list[str]] = {}
     for name, share in QUANTILES:
-        value = stats.percentile(stalls, share) or 0.0
+        marks.setdefault(stats.percentile(stalls, share) or 0.0, []).append(name)
+    for value, names in marks.items():
         if value >= MEASURABLE_STALL_S:
-            _mark(axes, name, value, sum(stall >= value for stall in stalls) / count, look)
+            _mark(axes, " = ".join(names), value, sum(stall >= value for stall in stalls) / count, look)
 
 
 def _mark(axes: Axes, name: str, value: float, share: float, look: style.ArmStyle) -> None:
@@ -200,7 +202,7 @@ def _ccdf_axes(axes: Axes, stalls: Sequence[float], count: int) -> None:
     longest = max(stalls)
     axes.set_xscale("log")
     axes.set_yscale("log")
-    axes.set_xlim(MEASURABLE_STALL_S, max(0.1, 2 * longest))
+    axes.set_xlim(MEASURABLE_STALL_S, max(0.1, 4 * longest))
     axes.set_ylim(0.5 / count, 1.6)
     axes.xaxis.set_major_formatter(FuncFormatter(plain_seconds))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda share, _position: f"{share:.4g}"))
