@@ -142,6 +142,7 @@ def findings(summary: Mapping[str, Any]) -> list[str]:
     if not summary["arms"]:
         return ["No arm was measured."]
     return [
-        steps_title(summary) + ".", healthy_sentence(summary), lost_title(summary) + ".", stalls_title(summary) + ".", detection_title(summary) + ".",
+        steps_title(summary) + ".", healthy_sentence(summary), lost_title(summary) + ".", stalls_title(summary) + ".",
+        detection_title(summary) + ".",
         *kinds_sentence(summary),
     ]  # fmt: skip
