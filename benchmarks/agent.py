@@ -1,10 +1,11 @@
 """What an agent costs and carries: two agents, a stream over one veth pair, and iperf3 beside it in the same namespaces.
 
-    sudo python -m benchmarks.agent [--seconds 5] [--transports mrc,rc]
+    sudo python -m benchmarks.agent [--seconds 5] [--transports mrc,rc] [--link-mbps 50]
 
 Prints one JSON object. `cpu_us_a_packet` is user + system time of both agents a data packet delivered; the target is under 60. Where the
 kernel books interrupt time apart, the receiving side of the veth is not in it: `softirq_us_a_packet` is all softirq time of the machine in
-the same span, an upper bound for what is missing. The veth has no rate limit, so `packets_per_s` is what two processes can do here.
+the same span, an upper bound for what is missing. Without `--link-mbps` the veth has no rate limit: `packets_per_s` is what two processes
+can do here. With it packets come one by one, each wakes a process with cold caches, and costs more: that is a run's usual case.
 """
 
 from __future__ import annotations
@@ -26,9 +27,11 @@ PAYLOAD_BYTES = 4096
 TARGET_US = 60.0
 
 
-def measure(transport: str, seconds: float) -> dict[str, Any]:
+def measure(transport: str, seconds: float, link_mbps: float) -> dict[str, Any]:
     """One transport: packets a second, CPU a packet, losses."""
     with lab(2) as net:
+        if link_mbps:
+            shape(net, link_mbps)
         job = {"kind": "stream", "message_bytes": MESSAGE_BYTES, "outstanding": 4}
         net.connect([
             net.config("h1", transport, job, prev=None),
@@ -42,6 +45,17 @@ def measure(transport: str, seconds: float) -> dict[str, Any]:
         packets = reports["h2"]["job"]["received_bytes"] / PAYLOAD_BYTES
         share = round(result["packets_per_s"] / reference["packets_per_s"], 3) if reference else None
         return {**result, "softirq_us_a_packet": round(softirq_used_s / packets * 1e6, 2), "iperf3": reference, "share_of_iperf3": share}
+
+
+def shape(net: Lab, link_mbps: float) -> None:
+    """Gives h1's side of the veth a rate, with a queue of 64 packets, as the fabric's links have."""
+    commands = (
+        "qdisc add dev h1-eth0 root handle 1: htb default 20",
+        f"class add dev h1-eth0 parent 1: classid 1:20 htb rate {link_mbps}mbit",
+        f"qdisc add dev h1-eth0 parent 1:20 handle 20: bfifo limit {64 * 4300}",
+    )
+    enter = ["nsenter", "-t", str(net.agents["h1"].pid), "--net", "tc", "-batch", "-"]
+    subprocess.run(enter, input="\n".join(commands) + "\n", text=True, check=True)
 
 
 def softirq_s() -> float:
@@ -100,8 +114,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=5.0)
     parser.add_argument("--transports", default="mrc,rc")
+    parser.add_argument("--link-mbps", type=float, default=0.0)
     given = parser.parse_args()
-    print(json.dumps({transport: measure(transport, given.seconds) for transport in given.transports.split(",")}, indent=2))
+    print(
+        json.dumps({transport: measure(transport, given.seconds, given.link_mbps) for transport in given.transports.split(",")}, indent=2)
+    )
     return 0
 
 

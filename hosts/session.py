@@ -74,10 +74,14 @@ class Session:
         """When the next turn is due, even if nothing arrives."""
         if self._more_to_send:
             return now
-        deadlines = [self._core.next_deadline(), self._job.next_deadline(), self._recorder.next_deadline()]
-        if any(outlet.waiting and outlet.retry_soon for outlet in self._network.outlets()):
-            deadlines.append(now + NOBUFS_PAUSE_S)
-        return min(deadline for deadline in deadlines if deadline is not None)
+        deadline = self._recorder.next_deadline()
+        for other in (self._core.next_deadline(), self._job.next_deadline()):
+            if other is not None and other < deadline:
+                deadline = other
+        for outlet in self._network.outlets():
+            if outlet.waiting and outlet.retry_soon:
+                return min(deadline, now + NOBUFS_PAUSE_S)
+        return deadline
 
     def note_lateness(self, lateness_s: float) -> None:
         """Books how late the loop woke up for a deadline."""
