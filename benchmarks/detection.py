@@ -9,6 +9,7 @@ RTTs of that pair: median, 99th percentile, maximum; the same from the first pac
 from __future__ import annotations
 
 import argparse
+import json
 import random
 import statistics
 import tempfile
@@ -30,7 +31,7 @@ def main(arguments: argparse.Namespace) -> dict[str, Any]:
     with fabric_of(4, arguments.rate_mbps * 1_000_000) as fabric, tempfile.TemporaryDirectory() as folder:
         pairs = crossing_pairs(fabric.topology, arguments.pairs)
         used = sorted({link for a, b in pairs for path in fabric.topology.paths(a, b) for link in path.links[1:-1]})
-        with Streams(fabric, pairs, Path(folder), {}) as streams:
+        with Streams(fabric, pairs, Path(folder), json.loads(arguments.params)) as streams:
             streams.start()
             time.sleep(2.0)
             cuts = [cut(fabric, rng.choice(used), rng.choice(("carrier", "silent"))) for _ in range(arguments.cuts)]
@@ -91,4 +92,5 @@ if __name__ == "__main__":
     parser.add_argument("--pairs", type=int, default=2)
     parser.add_argument("--rate-mbps", type=int, default=40)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--params", default="{}", help="MRC parameters that differ from their defaults, as JSON")
     raise SystemExit(in_sandbox(main, parser))

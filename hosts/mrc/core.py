@@ -218,6 +218,7 @@ class MrcCore:
             "data_packets_sent": sum(qp.tx_packets for qp in self._send.values()),
             "data_packets_received": sum(qp.received_packets for qp in self._receive.values()),
             "base_rtt_s": {qp.peer: qp.rtt.base_s for qp in self._send.values()},
+            "idle_rtt_s": {qp.peer: qp.idle.idle_rtt_s for qp in self._send.values()},
             "drops": dict(self._drops),
             "spurious_verdicts": sum(qp.spurious for qp in self._send.values()),
         }

@@ -119,6 +119,12 @@ class EvSet:
             self.schedule_probe(now, ev, srtt_s)
             yield ev
 
+    def idle_probe(self, ev: Ev) -> int:
+        """The id of a probe that only measures: it proves nothing about the state of `ev`."""
+        self._probe_id = (self._probe_id + 1) & PROBE_ID_MASK
+        ev.probes_sent += 1
+        return self._probe_id
+
     def probe_answered(self, probe_id: int) -> tuple[Ev, bool] | None:
         """The EV whose probe was answered and whether it has proved itself; None when the answer is late, doubled or forged."""
         for ev in self.bad:

@@ -11,6 +11,7 @@ from hosts import wire
 from hosts.core import Event, PathSpec, QpError, Transmit
 from hosts.mrc.evs import ASSUMED_BAD, GOOD, Ev, EvSet
 from hosts.mrc.frames import Framer, SackFields
+from hosts.mrc.idle import IdleProbes
 from hosts.mrc.loss import Allowance, Flight, Packet, Tx
 from hosts.mrc.params import MrcParams
 from hosts.mrc.window import DelayWindow, RttEstimator, Window
@@ -50,6 +51,7 @@ class SendQp:
         self.first_psn = rng.randrange(1 << wire.PSN_BITS) if params.initial_psn < 0 else params.initial_psn
         self.evs = EvSet(paths, params, rng)
         self.rtt = RttEstimator(params)
+        self.idle = IdleProbes(self.evs, params)
         self.window: Window = DelayWindow(params, self.rtt)
         self.allowance = Allowance(params, self.rtt)
         self.flight = Flight(self.allowance)
@@ -95,8 +97,11 @@ class SendQp:
         """What may be sent now: copies, due probes, retransmissions, new data."""
         if self._framer is None or self.error is not None:
             return
+        if (idle := self.idle.due(now)) is not None:
+            yield self._probe(*idle, now)
         for ev in self.evs.due_probes(now, self.rtt.srtt_s) if self.evs.bad else ():
-            yield self._probe(ev, now)
+            self._events.append(Event(now, "probe", {"peer": self.peer, "ev": ev.index, "outcome": "sent"}))
+            yield self._probe(ev, ev.probe_id, now)
         while self._urgent:
             packet = self._urgent.popleft()
             if packet.psn in self._packets:
@@ -141,16 +146,21 @@ class SendQp:
         )
         return Transmit(ev.path.port, ev.path.destination, header, packet.payload, trailer, False)
 
-    def _probe(self, ev: Ev, now: float) -> Transmit:
+    def _probe(self, ev: Ev, probe_id: int, now: float) -> Transmit:
         assert self._framer is not None
-        self._events.append(Event(now, "probe", {"peer": self.peer, "ev": ev.index, "outcome": "sent"}))
-        header, trailer = self._framer.probe(ev.index, ev.probe_id, timestamp(now))
+        header, trailer = self._framer.probe(ev.index, probe_id, timestamp(now))
         return Transmit(ev.path.port, ev.path.destination, header, b"", trailer, False)
 
     # Acknowledgements
 
     def on_probe_reply(self, now: float, probe_id: int) -> None:
         """A probe was answered."""
+        measured = self.idle.answered(now, probe_id)
+        if measured is not None:
+            ev, rtt_s = measured
+            self.rtt.sample(now, rtt_s)
+            ev.sample_rtt(rtt_s)
+            return
         answer = self.evs.probe_answered(probe_id)
         if answer is None:
             return
@@ -309,10 +319,10 @@ class SendQp:
     # Timers
 
     def next_deadline(self) -> float | None:
-        """The earliest of: a packet overdue, a probe timeout, a path probe."""
+        """The earliest of: a packet overdue, a probe timeout, a path probe, an idle probe."""
         if self.error is not None or self._framer is None:
             return None
-        due = [self._look_at, self._timeout_at(), self.evs.next_probe() if self.evs.bad else None]
+        due = [self._look_at, self._timeout_at(), self.evs.next_probe() if self.evs.bad else None, self.idle.next_deadline()]
         return min((at for at in due if at is not None), default=None)
 
     def on_timer(self, now: float) -> None:

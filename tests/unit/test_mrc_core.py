@@ -26,7 +26,7 @@ class Pair:
     """A connected sender a and receiver b; packets are carried by hand."""
 
     def __init__(self, **params: float) -> None:
-        settings = MrcParams.from_mapping({"initial_psn": 1000, **params})
+        settings = MrcParams.from_mapping({"initial_psn": 1000, "idle_probes": 0, **params})
         self.region = bytearray(REGION_BYTES)
         self.a = MrcCore("a", "fd00::a", settings, {"b": peer_spec("b", "fd00::b", 4)}, {}, memoryview(bytearray(0)), 1)
         self.b = MrcCore("b", "fd00::b", settings, {}, {"a": peer_spec("a", "fd00::a", 4)}, memoryview(self.region), 1)
@@ -219,7 +219,7 @@ def test_sacks_and_probes_not_taken_stay_for_the_next_call() -> None:
 
 
 def test_two_qps_do_not_disturb_each_other() -> None:
-    params, region = MrcParams(), bytearray(8192)
+    params, region = MrcParams(idle_probes=0), bytearray(8192)
     spec_b = peer_spec("b", "fd00::b", 2)
     a1 = MrcCore("a1", "fd00::a1", params, {"b": spec_b}, {}, memoryview(bytearray(0)), 1)
     a2 = MrcCore("a2", "fd00::a2", params, {"b": spec_b}, {}, memoryview(bytearray(0)), 1)
@@ -340,7 +340,7 @@ def test_a_doubled_probe_answer_counts_once() -> None:
 
 
 def test_the_base_rtt_is_forgotten_after_its_window() -> None:
-    rtt = RttEstimator(MrcParams())
+    rtt = RttEstimator(MrcParams(base_rtt_window_s=10.0))
     rtt.sample(NOW, 0.001)
     for second in range(1, 12):
         rtt.sample(NOW + second, 0.005)

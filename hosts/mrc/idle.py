@@ -1,0 +1,62 @@
+"""The RTT of the idle fabric: a few probes on each EV when the QP is connected, one at a time, before any data queues up.
+
+Without them the first RTT samples come from a burst of data that fills the sender's own link, and the window would take that queue for
+the base RTT. They also make each switch learn the way of each path (Open vSwitch's first packet of a flow is slow).
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections import deque
+
+from hosts.mrc.evs import Ev, EvSet
+from hosts.mrc.params import MrcParams
+
+MOST_PROBES = 256  # of one QP: a QP with many EVs measures each one less often
+PATIENCE_RTTS = 4.0  # of the initial RTT: a probe without answer until then is given up
+
+
+class IdleProbes:
+    """Which idle probe is due, and what the answered ones measured."""
+
+    __slots__ = ("_evs", "_id", "_left", "_open", "_patience_s", "_samples", "_sent_s")
+
+    def __init__(self, evs: EvSet, params: MrcParams) -> None:
+        rounds = min(params.idle_probes, max(1, MOST_PROBES // len(evs))) if params.idle_probes else 0
+        self._evs = evs
+        self._left: deque[Ev] = deque(ev for _ in range(rounds) for ev in evs.evs)
+        self._patience_s = PATIENCE_RTTS * params.initial_rtt_s
+        self._open: Ev | None = None
+        self._id, self._sent_s = -1, float("-inf")
+        self._samples: list[float] = []
+
+    @property
+    def idle_rtt_s(self) -> float | None:
+        """Median RTT of the answered probes; None without any."""
+        return statistics.median(self._samples) if self._samples else None
+
+    def next_deadline(self) -> float | None:
+        """When the next probe may be sent at the latest; None when all are done."""
+        if self._open is not None:
+            return self._sent_s + self._patience_s
+        return self._sent_s if self._left else None
+
+    def due(self, now: float) -> tuple[Ev, int] | None:
+        """The EV to probe now and the probe's id, or None."""
+        if self._open is not None and now < self._sent_s + self._patience_s:
+            return None
+        self._open = None
+        if not self._left:
+            return None
+        self._open = self._left.popleft()
+        self._id, self._sent_s = self._evs.idle_probe(self._open), now
+        return self._open, self._id
+
+    def answered(self, now: float, probe_id: int) -> tuple[Ev, float] | None:
+        """The EV and RTT in seconds of the probe in question; None if it is none of ours."""
+        ev = self._open
+        if ev is None or probe_id != self._id:
+            return None
+        self._open = None
+        self._samples.append(now - self._sent_s)
+        return ev, now - self._sent_s
