@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,7 +22,7 @@ from testbed.reporting import Reporter
 from testbed.routing.options import BgpOptions
 from testbed.run.agents import AgentPool
 from testbed.run.fidelity import Fidelity, Observations, judge
-from testbed.run.plan import SWITCHING_OF_ARM, TRANSPORT_OF_ARM, JobPlan, agent_config, ring_order
+from testbed.run.plan import SWITCHING_OF_ARM, TRANSPORT_OF_ARM, JobPlan, agent_config, ring_order, transport_parameters
 from testbed.run.record import EventLog
 from testbed.run.supervisor import JobSupervisor
 from testbed.scenario import Scenario
@@ -30,7 +30,7 @@ from testbed.scenario.faults import Fault
 from topologies import Topology
 
 PROBE_S = 0.4  # how long each sampled link is saturated to see its rate
-CONVERGENCE_TIMEOUT_S = 120.0
+MIN_SEND_BUFFER_BYTES = 4096  # the least that an agent takes
 
 
 @dataclass
@@ -43,6 +43,43 @@ class ArmOutcome:
     interrupted: bool = False
     tables_unchanged: bool | None = None
     wrong_sums: int = 0
+
+
+@dataclass
+class Live:
+    """What works and watches while the job runs. `start` and `ended` are the job's, CLOCK_MONOTONIC seconds."""
+
+    watch: NetlinkWatch
+    pool: AgentPool
+    supervisor: JobSupervisor
+    sampler: Sampler | None = None
+    start: float = field(default_factory=time.monotonic)
+    ended: float = field(default_factory=time.monotonic)
+    reports: Mapping[str, Any] = field(default_factory=dict)
+
+    def close(self) -> None:
+        """Ends the agents and the watching."""
+        self.pool.close()
+        if self.sampler is not None:
+            self.sampler.stop()
+        self.watch.stop()
+
+    def observations(self, rate_shares: Iterable[float], qdisc_drops: int) -> Observations:
+        """What the verdict on fidelity rests on."""
+        rows = self.sampler.cpu_rows if self.sampler is not None else []
+        return Observations(
+            cpu_busy=[row[1] for row in rows],
+            steal=[row[2] for row in rows],
+            lateness_s=[row[4] for row in rows],
+            rate_shares=list(rate_shares),
+            qdisc_drops=qdisc_drops,
+            socket_drops=sum(report.get("socket_drops", 0) for report in self.reports.values()),
+            netlink_overruns=self.watch.overruns,
+        )
+
+
+def _text(ended_by: BaseException | None) -> str | None:
+    return f"{type(ended_by).__name__}: {ended_by}" if isinstance(ended_by, TestbedError) else None
 
 
 @dataclass
@@ -73,7 +110,7 @@ class ArmRun:
         bgp: dict[str, Any] = dict(self.scenario.bgp)
         options = {"bgp": BgpOptions(**bgp)} if SWITCHING_OF_ARM[self.arm] == "frr" else {}
         fabric = Fabric(self.topology, settings, switching=SWITCHING_OF_ARM[self.arm], run_dir=self._private_dir(), options=options)
-        self.reporter.phase(f"{self.arm} {self.repeat}: bringing the fabric up")
+        self._say("bringing the fabric up")
         try:
             fabric.deploy()
             fabric.verify()
@@ -85,61 +122,51 @@ class ArmRun:
         return Path("/run/testbed") / f"{self.arm}-{self.repeat}"
 
     def _measure(self, fabric: Fabric, bring_up_s: float) -> ArmOutcome:
-        outcome = ArmOutcome(self.arm, self.repeat)
+        """Whatever ends the job, what was measured until then is written; only then does an interrupt or an error go on."""
         rates = self._probe_rates(fabric)
         drops_before = sum(fabric.qdisc_drops().values())
+        live = self._live(fabric)
+        ended_by: BaseException | None = None
+        try:
+            self._run_job(fabric, live)
+        except (KeyboardInterrupt, TestbedError) as reason:
+            ended_by = reason
+        finally:
+            live.close()
+        outcome = ArmOutcome(self.arm, self.repeat, interrupted=isinstance(ended_by, KeyboardInterrupt))
+        outcome.wrong_sums = live.supervisor.state.wrong_sums
+        outcome.tables_unchanged = fabric.tables_unchanged()
+        outcome.fidelity = judge(live.observations(rates.values(), sum(fabric.qdisc_drops().values()) - drops_before))
+        self._write_files(fabric, live, outcome, {"bring_up_s": round(bring_up_s, 3), "rate_shares": rates, "error": _text(ended_by)})
+        if ended_by is not None:
+            raise ended_by
+        return outcome
+
+    def _live(self, fabric: Fabric) -> Live:
         watch = NetlinkWatch({node: fabric.pid(node) for node in self.topology.nodes}, self.log.record)
         pool = AgentPool(self._ring(), fabric.popen, self.folder / "agents")
         watch.start()
-        sampler: Sampler | None = None
-        reports: Mapping[str, Any] = {}
-        start = time.monotonic()
-        supervisor = self._supervisor(pool)
-        try:
-            self.reporter.phase(f"{self.arm} {self.repeat}: starting {len(self._ring())} agents")
-            pool.start()
-            supervisor.connect()
-            start = supervisor.start()
-            sampler = Sampler(self.topology, fabric.link_counters, self.folder, start)
-            sampler.start()
-            reports = self._run_job(fabric, supervisor, start)
-        except KeyboardInterrupt:
-            outcome.interrupted = True
-        finally:
-            ended = time.monotonic()
-            pool.close()
-            if sampler is not None:
-                sampler.stop()
-            watch.stop()
-        outcome.wrong_sums = supervisor.state.wrong_sums
-        outcome.tables_unchanged = fabric.tables_unchanged()
-        outcome.fidelity = judge(
-            Observations(
-                cpu_busy=[row[1] for row in sampler.cpu_rows] if sampler else [],
-                steal=[row[2] for row in sampler.cpu_rows] if sampler else [],
-                lateness_s=[row[4] for row in sampler.cpu_rows] if sampler else [],
-                rate_shares=list(rates.values()),
-                qdisc_drops=sum(fabric.qdisc_drops().values()) - drops_before,
-                socket_drops=sum(report.get("drops", {}).get("socket", 0) for report in reports.values()),
-                netlink_overruns=watch.overruns,
-            )
-        )
-        merge(self.folder, start, self.log.events())
-        self._write("agents.json", dict(reports))
-        self._write("arm.json", self._description(fabric, outcome, bring_up_s, ended - start, rates))
-        if outcome.interrupted:
-            raise KeyboardInterrupt
-        return outcome
+        return Live(watch, pool, self._supervisor(pool))
 
-    def _run_job(self, fabric: Fabric, supervisor: JobSupervisor, start: float) -> Mapping[str, Any]:
-        injector = Injector(fabric, self.faults, start, self.log.record)
+    def _run_job(self, fabric: Fabric, live: Live) -> None:
+        self._say(f"starting {len(self._ring())} agents")
+        live.pool.start()
+        live.supervisor.connect()
+        live.start = live.supervisor.start()
+        live.sampler = Sampler(self.topology, fabric.link_counters, self.folder, live.start)
+        live.sampler.start()
+        injector = Injector(fabric, self.faults, live.start, self.log.record)
         injector.start()
         try:
-            self.reporter.phase(f"{self.arm} {self.repeat}: the job runs", self.scenario.run.duration_s)
-            supervisor.supervise(start + self.scenario.run.duration_s, injector.check)
-            return supervisor.stop()
+            self._say("the job runs", self.scenario.run.duration_s)
+            live.supervisor.supervise(live.start + self.scenario.run.duration_s, injector.check)
+            live.reports = live.supervisor.stop()
         finally:
+            live.ended = time.monotonic()
             injector.finish()
+
+    def _say(self, text: str, eta_s: float | None = None) -> None:
+        self.reporter.phase(f"{self.arm} {self.repeat}: {text}", eta_s)
 
     def _supervisor(self, pool: AgentPool) -> JobSupervisor:
         job = self.scenario.job
@@ -170,18 +197,19 @@ class ArmRun:
     def _configs(self) -> dict[str, dict[str, Any]]:
         job, ring = self.scenario.job, self._ring()
         plan = JobPlan(job.vector_bytes, job.compute_s, job.checkpoint_every, job.restart_s)
-        params = dict(self.scenario.transport.get(TRANSPORT_OF_ARM[self.arm], {}))
-        folder = self.folder / "agents"
-        return {
-            host: agent_config(
-                self.topology, ring, rank, arm=self.arm, params=params, job=plan, seed=self.scenario.seed + self.repeat - 1, folder=folder
-            )
-            for rank, host in enumerate(ring)
+        common: dict[str, Any] = {
+            "arm": self.arm,
+            "params": self._given_parameters(),
+            "job": plan,
+            "seed": self.scenario.seed + self.repeat - 1,
+            "folder": self.folder / "agents",
+            "send_buffer_bytes": max(MIN_SEND_BUFFER_BYTES, self.scenario.queue_bytes * 7 // 8),
         }
+        return {host: agent_config(self.topology, ring, rank, **common) for rank, host in enumerate(ring)}
 
     def _probe_rates(self, fabric: Fabric) -> dict[str, float]:
         """Achieved / asked rate of a sample: both ends of the first link of each tier."""
-        self.reporter.phase(f"{self.arm} {self.repeat}: measuring link rates")
+        self._say("measuring link rates")
         first = {link.tier: link for link in reversed(self.topology.links.values())}
         ends = [end for link in first.values() for end in (link.a, link.b)]
         return {end.ifname: self._probe(fabric, end.node, end.ifname) for end in ends}
@@ -194,22 +222,27 @@ class ArmRun:
             raise TestbedError(f"measuring the rate of {ifname} failed: {errors.decode(errors='replace').strip()}")
         return round(float(output) / self.scenario.links.rate_bps, 4)
 
-    def _description(
-        self, fabric: Fabric, outcome: ArmOutcome, bring_up_s: float, duration_s: float, rates: Mapping[str, float]
-    ) -> dict[str, Any]:
-        return {
-            "arm": self.arm,
-            "repeat": self.repeat,
-            "duration_s": round(duration_s, 3),
-            "bring_up_s": round(bring_up_s, 3),
-            "ring": list(self._ring()),
-            "fabric": fabric.manifest(),
-            "transport": dict(self.scenario.transport.get(TRANSPORT_OF_ARM[self.arm], {})),
-            "tables_unchanged": outcome.tables_unchanged,
-            "rate_shares": dict(rates),
-            "fidelity": outcome.fidelity.as_dict() if outcome.fidelity else None,
-            "interrupted": outcome.interrupted,
-        }
+    def _write_files(self, fabric: Fabric, live: Live, outcome: ArmOutcome, more: Mapping[str, Any]) -> None:
+        merge(self.folder, live.start, self.log.events())
+        self._write("agents.json", dict(live.reports))
+        self._write(
+            "arm.json",
+            {
+                "arm": self.arm,
+                "repeat": self.repeat,
+                "duration_s": round(live.ended - live.start, 3),
+                "ring": list(self._ring()),
+                "fabric": fabric.manifest(),
+                "transport": transport_parameters(self.arm, self._given_parameters()),
+                "tables_unchanged": outcome.tables_unchanged,
+                "fidelity": outcome.fidelity.as_dict() if outcome.fidelity else None,
+                "interrupted": outcome.interrupted,
+                **more,
+            },
+        )
+
+    def _given_parameters(self) -> dict[str, Any]:
+        return dict(self.scenario.transport.get(TRANSPORT_OF_ARM[self.arm], {}))
 
     def _write(self, name: str, content: Mapping[str, Any]) -> None:
         (self.folder / name).write_text(json.dumps(content, indent=1, default=str) + "\n")

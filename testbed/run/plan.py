@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from hosts.mrc.params import MrcParams
+from hosts.rc.params import RcParams
 from topologies import Topology, addresses, usid
 
 TRANSPORT_OF_ARM: Mapping[str, str] = {"mrc": "mrc", "rc-bgp": "rc"}
@@ -21,6 +23,12 @@ class JobPlan:
     compute_s: float
     checkpoint_every: int
     restart_s: float
+
+
+def transport_parameters(arm: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Every parameter of the arm's transport, defaults included: what its side of the comparison was allowed."""
+    kind = MrcParams if TRANSPORT_OF_ARM[arm] == "mrc" else RcParams
+    return asdict(kind.from_mapping(given))
 
 
 def ring_order(hosts: Sequence[str], placement: str, hosts_a_group: int) -> tuple[str, ...]:
@@ -52,9 +60,13 @@ def peer(topology: Topology, source: str, target: str) -> dict[str, Any]:
 
 
 def agent_config(
-    topology: Topology, ring: Sequence[str], rank: int, *, arm: str, params: Mapping[str, Any], job: JobPlan, seed: int, folder: Path
+    topology: Topology, ring: Sequence[str], rank: int, *, arm: str, params: Mapping[str, Any], job: JobPlan, seed: int, folder: Path,
+    send_buffer_bytes: int,
 ) -> dict[str, Any]:
-    """The `config` command of the agent of ring[rank]; its files go to `folder`."""
+    """The `config` command of the agent of ring[rank]; its files go to `folder`.
+
+    A socket that holds less than the link's own queue makes the agent wait when its link is full, as a NIC does, instead of losing packets.
+    """
     host = ring[rank]
     node = topology.nodes[host]
     files = {"events": "events.jsonl", "steps": "steps.csv", "flows": "flows.csv", "paths": "paths.csv"}
@@ -75,6 +87,7 @@ def agent_config(
         "prev": peer(topology, host, ring[(rank - 1) % len(ring)]),
         "files": {kind: str(folder / f"{host}.{suffix}") for kind, suffix in files.items()},
         "seed": seed,
+        "sockets": {"send_buffer_bytes": send_buffer_bytes},
     }
 
 

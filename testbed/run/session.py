@@ -50,11 +50,14 @@ def run_scenario(scenario: Scenario, drawn: Drawn, results: Path, *, reporter: R
     except KeyboardInterrupt:
         interrupted = True
         reporter.warn("interrupted: what was measured so far is kept, and marked")
+    except TestbedError as error:
+        outcome.exit_code = error.exit_code
+        outcome.problems.append(f"the run stopped, and what was measured before is kept: {error}")
     finally:
         complete = len(arms) == _total(scenario)
         _write(folder / "manifest.json", manifest | {"ended": _now(), "interrupted": interrupted, "complete": complete})
         _point_latest(results, folder)
-    if not interrupted or any(folder.glob("*/*/arm.json")):
+    if any(folder.glob("*/*/arm.json")):
         _evaluate(scenario, outcome, reporter)
     _decide(outcome, arms, interrupted)
     _give_to_invoker(folder, folder.parent, results / "latest")
@@ -93,7 +96,7 @@ def _decide(outcome: RunOutcome, arms: list[ArmOutcome], interrupted: bool) -> N
         if arm.tables_unchanged is False:
             outcome.problems.append(f"{name}: the switches' tables changed during the run")
         if arm.fidelity is not None and arm.fidelity.verdict == "invalid":
-            outcome.exit_code = FidelityError.exit_code
+            outcome.exit_code = outcome.exit_code or FidelityError.exit_code
             outcome.problems.append(f"{name} is not valid: {'; '.join(arm.fidelity.reasons)}")
     if outcome.problems and outcome.exit_code == 0:
         outcome.exit_code = TestbedError.exit_code
