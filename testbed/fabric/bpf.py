@@ -26,6 +26,16 @@ from topologies import Link
 
 SOURCE = Path(__file__).with_name("link.bpf.c")
 MAX_ROWS = 8192
+MAX_EVS = 8
+OUTCOMES = ("tx", "dropped", "lost", "ev_dropped", "queue_dropped", "marked", "trimmed", "other")
+"""What is counted, each as `<outcome>_packets` and `<outcome>_bytes`.
+
+Every packet that was offered is in exactly one of tx, dropped (a fault that takes everything), lost (by chance), ev_dropped and
+queue_dropped. Marked, trimmed and other (neither MRC nor RoCEv2) are parts of tx; `trimmed_bytes` are those cut off, so bytes offered are
+the first five and trimmed_bytes together.
+"""
+GENERATORS = ("loss", "ev", "mark")
+"""The sources of chance of a row; each has its state in `<name>_state`."""
 ROW = np.dtype(
     [
         ("tx_packets", "u8"),
@@ -34,18 +44,34 @@ ROW = np.dtype(
         ("dropped_bytes", "u8"),
         ("first_drop_ns", "u8"),
         ("last_drop_ns", "u8"),
-        ("spare_counters", "u8", (10,)),
+        *((f"{outcome}_{unit}", "u8") for outcome in OUTCOMES[2:] for unit in ("packets", "bytes")),
+        ("free_at_ns", "u8"),
+        *((f"{name}_state", "u8") for name in GENERATORS),
+        ("spare_counters", "u8", (2,)),
         ("drop_all", "u4"),
-        ("spare_parameters", "u4", (31,)),
+        ("drop_data", "u4"),
+        ("loss_probability", "u4"),
+        ("ev_probability", "u4"),
+        ("ev_count", "u4"),
+        ("evs", "u4", (MAX_EVS,)),
+        ("rate_bytes_per_s", "u4"),
+        ("room_bytes", "u4"),
+        ("ecn_min_bytes", "u4"),
+        ("ecn_max_bytes", "u4"),
+        ("trim_bytes", "u4"),
+        ("limit_bytes", "u4"),
+        ("last_hop", "u4"),
+        ("spare_parameters", "u4", (12,)),
     ]
 )
-"""Mirrors `struct link_row` of link.bpf.c; `*_ns` are CLOCK_MONOTONIC."""
+"""Mirrors `struct link_row` of link.bpf.c; `*_ns` are CLOCK_MONOTONIC. Loading the program compares the sizes."""
 MAP_PIN = Path("/sys/fs/bpf/tc/globals/testbed_links")
 PROGRAM_PIN = Path("/sys/fs/bpf/testbed_link")
 CLSACT_EGRESS = 0xFFFFFFF3  # TC_H_MAKE(TC_H_CLSACT, TC_H_MIN_EGRESS), linux/pkt_sched.h
 BPF_ID = 11  # TCA_BPF_ID, linux/pkt_cls.h
 _OPTIONS = 2  # TCA_OPTIONS
-_BPF_OBJ_PIN, _BPF_OBJ_GET, _BPF_PROG_GET_FD_BY_ID = 6, 7, 13  # linux/bpf.h
+_BPF_OBJ_PIN, _BPF_OBJ_GET, _BPF_PROG_GET_FD_BY_ID, _BPF_OBJ_GET_INFO_BY_FD = 6, 7, 13, 15  # linux/bpf.h
+_MAP_INFO = struct.Struct("=IIIII")  # start of struct bpf_map_info: type, id, key size, value size, entries
 _BPF_SYSCALL = {"x86_64": 321, "aarch64": 280}
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -63,14 +89,15 @@ def build_bpf(folder: Path | None = None) -> Path:
     """
     target = (folder or _object_folder()) / "link.bpf.o"
     target.parent.mkdir(parents=True, exist_ok=True)
-    if target.exists() and target.stat().st_mtime >= SOURCE.stat().st_mtime:
+    if target.exists() and target.stat().st_mtime >= max(made_of.stat().st_mtime for made_of in (SOURCE, Path(__file__))):
         return target
     if shutil.which("clang") is None:
         raise HostError("the link program needs clang and the headers of libbpf: apt install clang libbpf-dev")
     with tempfile.TemporaryDirectory(dir=target.parent) as scratch:  # then renamed: two runs may build at once
         made = Path(scratch) / "link.o"
         include = f"-I/usr/include/{platform.machine()}-linux-gnu"
-        argv = ["clang", "-O2", "-g", "-Wall", "-target", "bpf", include, "-c", str(SOURCE), "-o", str(made)]
+        # v3: atomic compare-and-swap, which Linux has since 5.12
+        argv = ["clang", "-O2", "-g", "-Wall", "-mcpu=v3", "-target", "bpf", include, "-c", str(SOURCE), "-o", str(made)]
         run(argv, "compiling the link program (apt install clang libbpf-dev linux-libc-dev)")
         made.replace(target)
     return target
@@ -136,10 +163,27 @@ def _map_rows() -> tuple[mmap.mmap, npt.NDArray[Any]]:
     path = ctypes.create_string_buffer(str(MAP_PIN).encode())
     descriptor = _bpf(_BPF_OBJ_GET, struct.pack("=QII", ctypes.addressof(path), 0, 0), "opening the link program's map")
     try:
+        _compare_sizes(*map_sizes(descriptor))
         memory = mmap.mmap(descriptor, MAX_ROWS * ROW.itemsize, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)
     finally:
         os.close(descriptor)
     return memory, np.frombuffer(memory, ROW)
+
+
+def map_sizes(descriptor: int) -> tuple[int, int]:
+    """(bytes of a value, number of entries) of an open BPF map, as the kernel tells them."""
+    answer = ctypes.create_string_buffer(_MAP_INFO.size)
+    _bpf(_BPF_OBJ_GET_INFO_BY_FD, struct.pack("=IIQ", descriptor, len(answer), ctypes.addressof(answer)), "asking for the map's sizes")
+    _type, _id, _key, value_bytes, entries = _MAP_INFO.unpack_from(answer)
+    return value_bytes, entries
+
+
+def _compare_sizes(value_bytes: int, entries: int) -> None:
+    if (value_bytes, entries) != (ROW.itemsize, MAX_ROWS):
+        raise HostError(
+            f"link program: its map has {entries} rows of {value_bytes} bytes, this process expects {MAX_ROWS} of {ROW.itemsize}: "
+            "struct link_row (link.bpf.c) and ROW (bpf.py) are out of step; remove testbed/fabric/build and start again"
+        )
 
 
 def _bpf(command: int, attribute: bytes, doing: str) -> int:

@@ -21,7 +21,7 @@ from topologies import End, Link
 from topologies.addresses import mac
 
 DSCP_CONTROL = 46  # MRC: acknowledgements and the like
-DSCP_TRIMMED = 12
+DSCP_TRIMMED, DSCP_TRIMMED_LASTHOP = 12, 16
 DSCP_ROUTING = 48  # CS6: BGP and BFD
 CONTROL_QUEUE_BYTES = 256 * 1024
 DATA_GUARANTEED_BPS = 8000  # the least that is safely not 0; see the module's text
@@ -33,7 +33,7 @@ _HTB_PARAMETERS, _OPTIONS, _STATISTICS2 = 1, 2, 7  # TCA_HTB_PARMS, TCA_OPTIONS,
 _QUEUE_STATISTICS = 3  # TCA_STATS_QUEUE
 # Neighbour discovery (ICMPv6 133..137) must not starve behind data either.
 _U32_MATCHES = (
-    *(f"match ip6 priority {dscp << 2:#04x} 0xfc" for dscp in (DSCP_CONTROL, DSCP_TRIMMED, DSCP_ROUTING)),
+    *(f"match ip6 priority {dscp << 2:#04x} 0xfc" for dscp in (DSCP_CONTROL, DSCP_TRIMMED, DSCP_TRIMMED_LASTHOP, DSCP_ROUTING)),
     "match ip6 protocol 58 0xff match u8 0x84 0xfc at 40",
     "match ip6 protocol 58 0xff match u8 0x88 0xfe at 40",
 )
