@@ -14,7 +14,7 @@ import numpy.typing as npt
 from testbed import sandbox
 from testbed.command import in_net, run, run_any
 from testbed.errors import HostError, UsageError
-from testbed.fabric import hosts, links
+from testbed.fabric import hosts, link_parameters, links
 from testbed.fabric.admin import LinkAdmin, Times
 from testbed.fabric.bpf import LinkProgram, build_bpf, row_of
 from testbed.fabric.namespaces import offloads_on, switch_offloads_off, write_sysctls
@@ -142,6 +142,7 @@ class Fabric:
             "queue_bytes": self.settings.queue_bytes,
             "control_queue_bytes": links.CONTROL_QUEUE_BYTES,
             "burst_bytes": self.settings.burst_bytes,
+            "link_program": link_parameters.manifest(self.settings),
             "timings_s": {name: round(value, 3) for name, value in self.timings_s.items()},
             "host_sysctls": dict(hosts.SYSCTLS),
             "kernel_tunnels": self._tunnel_mode or "none",
@@ -164,6 +165,7 @@ class Fabric:
 
     def _load_program(self) -> None:
         self._program.load(build_bpf())
+        link_parameters.set_up_rows(self._program.rows, self.topology, self.settings)
 
     def _make_links(self) -> None:
         batch = links.veth_batch(self.topology.links.values(), self.pid, self.settings)

@@ -15,14 +15,12 @@ from collections.abc import Callable, Iterable, Mapping
 
 from testbed.errors import HostError
 from testbed.fabric.bpf import CLSACT_EGRESS, PROGRAM_PIN, program_id, row_of
+from testbed.fabric.link_parameters import DSCP_CONTROL, DSCP_ROUTING, DSCP_TRIMMED, DSCP_TRIMMED_LASTHOP
 from testbed.fabric.netlink import Interface, Netlink, TrafficObject, attributes
 from testbed.fabric.settings import LinkSettings
 from topologies import End, Link
 from topologies.addresses import mac
 
-DSCP_CONTROL = 46  # MRC: acknowledgements and the like
-DSCP_TRIMMED, DSCP_TRIMMED_LASTHOP = 12, 16
-DSCP_ROUTING = 48  # CS6: BGP and BFD
 CONTROL_QUEUE_BYTES = 256 * 1024
 DATA_GUARANTEED_BPS = 8000  # the least that is safely not 0; see the module's text
 _NO_PARENT = 0xFFFFFFFF  # TC_H_ROOT

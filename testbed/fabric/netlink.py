@@ -16,7 +16,7 @@ from testbed.errors import HostError
 from testbed.fabric.namespaces import entered
 
 IFF_UP, IFF_LOWER_UP = 0x1, 0x10000
-RTM_SETLINK, RTM_GETLINK, RTM_GETQDISC, RTM_GETTCLASS, RTM_GETTFILTER = 19, 18, 38, 42, 46
+RTM_SETLINK, RTM_GETLINK, RTM_GETQDISC, RTM_NEWTCLASS, RTM_GETTCLASS, RTM_GETTFILTER = 19, 18, 38, 40, 42, 46
 _NLM_F_REQUEST, _NLM_F_ACK, _NLM_F_DUMP = 0x1, 0x4, 0x300
 _NLMSG_ERROR, _NLMSG_DONE = 2, 3
 _HEADER = struct.Struct("=IHHII")  # length, type, flags, sequence, port
@@ -24,6 +24,7 @@ _LINK = struct.Struct("=BxHiII")  # family, type, index, flags, change mask
 _TRAFFIC = struct.Struct("=BxxxiIII")  # family, index, handle, parent, info
 _ATTRIBUTE = struct.Struct("=HH")  # length, type
 _IFLA_ADDRESS, _IFLA_IFNAME, _IFLA_MTU = 1, 3, 4
+_TCA_KIND, _TCA_OPTIONS = 1, 2
 _TYPE_MASK = 0x3FFF
 _RECEIVE_BYTES = 1 << 17
 
@@ -101,6 +102,12 @@ class Netlink:
         """The classes of an interface."""
         return self._traffic(RTM_GETTCLASS, ifindex, 0)
 
+    def change_class(self, ifindex: int, class_: TrafficObject, options: bytes) -> None:
+        """Gives an existing class new options (the content of TCA_OPTIONS); returns when the kernel has done it."""
+        body = _TRAFFIC.pack(0, ifindex, class_.handle, class_.parent, 0) + attribute(_TCA_KIND, class_.kind.encode() + b"\0")
+        for _ in self._ask(RTM_NEWTCLASS, _NLM_F_ACK, body + attribute(_TCA_OPTIONS, options)):
+            pass
+
     def filters(self, ifindex: int, parent: int) -> list[TrafficObject]:
         """The filters of an interface below a qdisc (`parent` = its handle)."""
         return self._traffic(RTM_GETTFILTER, ifindex, parent)
@@ -126,6 +133,11 @@ class Netlink:
                 yield payload
                 if not until_done:
                     return
+
+
+def attribute(kind: int, value: bytes) -> bytes:
+    """One netlink attribute, padded."""
+    return _ATTRIBUTE.pack(_ATTRIBUTE.size + len(value), kind) + value + bytes(-len(value) & 3)
 
 
 def attributes(data: bytes) -> dict[int, bytes]:

@@ -13,15 +13,28 @@ MAX_MTU_BYTES = 9216
 DEFAULT_MTU_BYTES = 4352  # 4096 bytes of MRC payload with all its headers
 ETHERNET_HEADER_BYTES = 14
 _BURST_S = 0.001
+# UEC's suggestions for NSCC (docs/links.md): shares of the bandwidth-delay product (BDP).
+ECN_MIN_BDP, ECN_MAX_BDP, TRIM_BDP, TRIM_LAST_HOP_BDP = 0.2, 0.8, 1.0, 1.5
+MAX_BASE_RTT_S = 10.0
+MIN_BDP_FRAMES = 10
+"""An emulated BDP can be less than one packet. With 10 frames at least, the ramp starts at 2, what HTB may send at once."""
 
 
 @dataclass(frozen=True)
 class LinkSettings:
-    """Rate, MTU (IPv6 packet size) and data queue of every link direction; `queue_bytes` counts Ethernet frames."""
+    """Rate, MTU (IPv6 packet size) and data queue of every link direction; `queue_bytes` counts Ethernet frames.
+
+    `ecn` marks and `trimming` trims at thresholds that follow from the rate and `base_rtt_s`, the round trip of an idle fabric between its
+    farthest hosts (0: not known, the smallest thresholds). `seed` is for the marks' chance.
+    """
 
     rate_bps: int
     mtu_bytes: int = DEFAULT_MTU_BYTES
     queue_bytes: int = 64 * DEFAULT_MTU_BYTES
+    ecn: bool = False
+    trimming: bool = False
+    base_rtt_s: float = 0.0
+    seed: int = 0
 
     def __post_init__(self) -> None:
         if not MIN_RATE_BPS <= self.rate_bps <= MAX_RATE_BPS:
@@ -30,6 +43,12 @@ class LinkSettings:
             raise UsageError(f"link MTU {self.mtu_bytes} bytes: choose between {MIN_MTU_BYTES} and {MAX_MTU_BYTES}")
         if self.queue_bytes < self.frame_bytes:
             raise UsageError(f"link queue of {self.queue_bytes} bytes: it must hold at least one frame of {self.frame_bytes} bytes")
+        if not 0 <= self.base_rtt_s <= MAX_BASE_RTT_S:
+            raise UsageError(f"base RTT of {self.base_rtt_s} s: choose between 0 and {MAX_BASE_RTT_S:g} s")
+        if self.queue_bytes < self.least_queue_bytes:
+            raise UsageError(
+                f"link queue of {self.queue_bytes} bytes: ECN or trimming at this rate and base RTT needs {self.least_queue_bytes} bytes"
+            )
 
     @property
     def frame_bytes(self) -> int:
@@ -45,3 +64,24 @@ class LinkSettings:
     def burst_bytes(self) -> int:
         """What may leave at once after a pause: 2 frames, or 1 ms at the rate when that is more (timers are about that exact)."""
         return max(2 * self.frame_bytes, int(self.rate_bytes_per_s * _BURST_S))
+
+    @property
+    def bdp_bytes(self) -> int:
+        """Rate x base RTT, but at least MIN_BDP_FRAMES frames: what the thresholds are shares of."""
+        return max(round(self.rate_bytes_per_s * self.base_rtt_s), MIN_BDP_FRAMES * self.frame_bytes)
+
+    @property
+    def ecn_bytes(self) -> tuple[int, int]:
+        """Queue at which marking starts, and at which every packet is marked; (0, 0) without ECN."""
+        return (round(ECN_MIN_BDP * self.bdp_bytes), round(ECN_MAX_BDP * self.bdp_bytes)) if self.ecn else (0, 0)
+
+    def trim_bytes(self, last_hop: bool) -> int:
+        """Queue above which packets are trimmed (or dropped, when they must not be trimmed); 0 without trimming."""
+        share = TRIM_LAST_HOP_BDP if last_hop else TRIM_BDP
+        return round(share * self.bdp_bytes) if self.trimming else 0
+
+    @property
+    def least_queue_bytes(self) -> int:
+        """The real queue must hold what the virtual one lets in, and a burst more, because HTB may be late."""
+        highest = max(self.trim_bytes(last_hop=True), self.ecn_bytes[1])
+        return highest + self.burst_bytes if highest else 0
