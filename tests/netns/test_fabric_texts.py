@@ -10,7 +10,7 @@ from testbed import requirements
 from testbed.command import run
 from testbed.errors import CommandFailed, HostError, UsageError
 from testbed.fabric import Fabric, LinkSettings
-from testbed.fabric.bpf import MAX_ROWS, ROW, SOURCE, row_of
+from testbed.fabric.bpf import MAX_ROWS, SOURCE, row_of
 from testbed.fabric.hosts import TUNNEL_BLOCK, host_batch, routed_host_batch, tunnel_address
 from testbed.fabric.netlink import attribute_list
 from topologies import build
@@ -64,8 +64,7 @@ def test_rows_of_a_fabric_are_all_different_and_fit_the_map() -> None:
     assert max(rows) < MAX_ROWS
 
 
-def test_the_row_is_as_large_as_the_c_structure() -> None:
-    assert ROW.itemsize == 16 * 8 + 32 * 4
+def test_the_map_has_as_many_rows_as_the_program_says() -> None:
     assert f"#define MAX_ROWS {MAX_ROWS}" in SOURCE.read_text()
 
 
