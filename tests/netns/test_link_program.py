@@ -20,6 +20,7 @@ TRIMMED_FRAME_BYTES = 138
 
 def tell() -> dict[str, Any]:
     """All stories, one after the other; frames as hexadecimal text."""
+    import subprocess
     import sys
     import time
 
@@ -49,6 +50,9 @@ def tell() -> dict[str, Any]:
     said["ect_trimmed"] = sent(mrc(ecn=1), trim_bytes=1, ecn_min_bytes=0, ecn_max_bytes=1, **slow)
     said["threshold"] = sent(*[mrc() for _ in range(20)], trim_bytes=10 * 1166, limit_bytes=10 * 1166, **slow)
     full = {"trim_bytes": 1, "limit_bytes": 1, **slow}
+    said["threshold_busy_s"] = int(lab.row["free_at_ns"]) / 1e9 - time.monotonic()
+    said["other_port"] = sent(mrc()[:96] + (4971).to_bytes(2, "big") + mrc()[98:], trim_bytes=1, **slow)
+    said["cut_short"] = sent(mrc()[:120], trim_bytes=1, **slow)
     said["not_trimmable"] = {
         name: sent(frame, **full)
         for name, frame in {
@@ -65,6 +69,7 @@ def tell() -> dict[str, Any]:
     said["without_virtual_queue"] = sent(mrc(ecn=1), trim_bytes=1, limit_bytes=1, ecn_max_bytes=1)
     said["room"] = sent(*[mrc(dscp=0) for _ in range(10)], mrc(), room_bytes=3 * 1166, trim_bytes=4 * 1166, **slow)
     said["control_takes_time"] = sent(*[mrc(dscp=46) for _ in range(5)], mrc(), trim_bytes=5 * 1166, **slow)
+    said["control_beyond_room"] = sent(mrc(), *[mrc(dscp=46) for _ in range(5)], mrc(), room_bytes=1166, trim_bytes=4 * 1166, **slow)
     classes = lab.class_packets()
     lab.fresh(trim_bytes=1, **slow)
     lab.send(mrc(), mrc(dscp=8))
@@ -74,10 +79,10 @@ def tell() -> dict[str, Any]:
     said["class_at_next_hop"] = lab.class_packets()["10"] - classes["10"] - 2
 
     marking = {"ecn_max_bytes": 1, **slow}
-    said["marked"] = sent(mrc(), mrc(ecn=1), mrc(ecn=2), mrc(ecn=3), roce(ecn=2), **marking)
-    said["not_marked_at_last_hop"] = sent(mrc(), mrc(ecn=1), last_hop=True, **marking)
+    said["marked"] = sent(mrc(ecn=1), mrc(), mrc(ecn=1), mrc(ecn=2), mrc(ecn=3), roce(ecn=2), **marking)
+    said["not_marked_at_last_hop"] = sent(mrc(ecn=1), mrc(ecn=1), last_hop=True, **marking)
     small = [mrc(payload=0, ecn=1) for _ in range(400)]
-    ramp = {"ecn_min_bytes": 0, "ecn_max_bytes": 2 * 400 * 142, **slow}
+    ramp = {"ecn_min_bytes": 100 * 142, "ecn_max_bytes": 500 * 142, **slow}
     said["ramp"] = [[frame[15] >> 4 & 3 == 3 for frame in map(bytes.fromhex, sent(*small, seed=seed, **ramp)["out"])] for seed in (5, 5, 6)]
     said["ramp_draws"] = link_parameters.draws(link_parameters.state_of(5, lab.number, "mark"), 400)
 
@@ -88,9 +93,10 @@ def tell() -> dict[str, Any]:
     said["certain_loss"] = sent(*numbered[:50], loss=1.0)["counts"]
     eight = tuple(range(0x10000, 0x10008))
     said["ev"] = sent(*[mrc(ev=ev) for ev in (*eight, 0x20000, 0x30001)], roce(ev=0x10003), roce(ev=3), evs=eight, ev_loss=1.0)
+    said["ev_zero"] = sent(mrc(ev=0), evs=(1,), ev_loss=1.0)
     some = sent(*[mrc(payload=0, ev=1)] * 200, seed=3, evs=(1,), ev_loss=0.5)
     said["ev_share"] = [some["counts"]["tx_packets"], link_parameters.draws(link_parameters.state_of(3, lab.number, "ev"), 200)]
-    discovery = [plain(58, body=bytes([kind]) + bytes(31)) for kind in (135, 136, 128)]
+    discovery = [plain(58, body=bytes([kind]) + bytes(31)) for kind in (135, 136, 128, 143)]
     said["hung"] = sent(mrc(), mrc(dscp=46), plain(6), plain(6, dscp=48), *discovery, drop_data=True)
     said["silent"] = sent(mrc(), plain(6, dscp=48), drop_all=True)
 
@@ -113,6 +119,11 @@ def tell() -> dict[str, Any]:
     said["size_after"] = {"busy": len(lab.send(mrc())[0])}
     lab.row["free_at_ns"] = time.monotonic_ns()
     said["size_after"]["free"] = len(lab.send(mrc())[0])
+    subprocess.run(["tc", "filter", "del", "dev", lab.link.a.ifname, "parent", "1:"], check=True)
+    classes = lab.class_packets()
+    lab.fresh(trim_bytes=1, **slow)
+    lab.send(mrc())
+    said["class_without_rules"] = lab.class_packets()["10"] - classes["10"]
     return said
 
 
@@ -210,6 +221,18 @@ def test_bytes_sent_and_bytes_cut_are_the_bytes_offered(said: dict[str, Any]) ->
     assert counts["tx_bytes"] + counts["trimmed_bytes"] == 20 * DATA_FRAME_BYTES
 
 
+def test_a_trimmed_packet_takes_only_its_own_time(said: dict[str, Any]) -> None:
+    assert said["threshold_busy_s"] <= 10 * (DATA_FRAME_BYTES + TRIMMED_FRAME_BYTES) / 1000
+
+
+def test_the_other_udp_port_of_the_specification_is_known(said: dict[str, Any]) -> None:
+    assert len(frames(said["other_port"])[0]) == TRIMMED_FRAME_BYTES
+
+
+def test_a_packet_shorter_than_its_headers_is_not_made_longer(said: dict[str, Any]) -> None:
+    assert said["cut_short"]["out"] == said["cut_short"]["in"]
+
+
 @pytest.mark.parametrize("name", ["no_trim", "sack_in_data_class"])
 def test_data_that_cannot_be_trimmed_is_dropped_above_the_limit(said: dict[str, Any], name: str) -> None:
     story = said["not_trimmable"][name]
@@ -237,8 +260,16 @@ def test_control_takes_time_of_the_link(said: dict[str, Any]) -> None:
     assert len(frames(said["control_takes_time"])[-1]) == TRIMMED_FRAME_BYTES
 
 
+def test_control_takes_time_whatever_the_data_queue_can_hold(said: dict[str, Any]) -> None:
+    assert len(frames(said["control_beyond_room"])[-1]) == TRIMMED_FRAME_BYTES
+
+
 def test_trimmed_packets_go_into_the_control_class(said: dict[str, Any]) -> None:
     assert said["class_of_trimmed"] == 2
+
+
+def test_the_program_itself_names_the_control_class(said: dict[str, Any]) -> None:
+    assert said["class_without_rules"] == 1
 
 
 def test_at_later_hops_trimmed_packets_are_control_by_their_dscp(said: dict[str, Any]) -> None:
@@ -246,16 +277,16 @@ def test_at_later_hops_trimmed_packets_are_control_by_their_dscp(said: dict[str,
 
 
 def test_only_packets_that_can_tell_are_marked(said: dict[str, Any]) -> None:
-    assert [classes_of(frame)[1] for frame in frames(said["marked"])] == [0, 3, 3, 3, 3]
+    assert [classes_of(frame)[1] for frame in frames(said["marked"])] == [1, 0, 3, 3, 3, 3]
     assert said["marked"]["counts"]["marked_packets"] == 3
 
 
 def test_a_mark_is_in_the_inner_header_too(said: dict[str, Any]) -> None:
-    assert [ip(frame, INNER)["traffic_class"] & 3 for frame in frames(said["marked"])[:3]] == [0, 3, 3]
+    assert [ip(frame, INNER)["traffic_class"] & 3 for frame in frames(said["marked"])[:4]] == [0, 0, 3, 3]
 
 
 def test_a_mark_changes_nothing_else_so_the_icrc_still_fits(said: dict[str, Any]) -> None:
-    before, after = frames(said["marked"], "in")[1], frames(said["marked"])[1]
+    before, after = frames(said["marked"], "in")[2], frames(said["marked"])[2]
     assert wire.icrc(after[INNER:-4]) == after[-4:]
     assert after[INNER + 2 :] == before[INNER + 2 :]
 
@@ -265,8 +296,9 @@ def test_the_last_hop_does_not_mark(said: dict[str, Any]) -> None:
 
 
 def test_the_share_of_marks_follows_the_ramp(said: dict[str, Any]) -> None:
-    expected = [number < place / 800 * 2**32 for place, number in enumerate(said["ramp_draws"][:399], 1)]
-    differences = sum(marked != is_ for marked, is_ in zip(expected, said["ramp"][0][1:], strict=True))
+    expected = [number < place / 400 * 2**32 for place, number in enumerate(said["ramp_draws"][:299], 1)]
+    assert not any(said["ramp"][0][:101])
+    differences = sum(marked != is_ for marked, is_ in zip(expected, said["ramp"][0][101:], strict=True))
     assert differences <= 2  # the queue drains a few bytes meanwhile
     assert sum(expected) > 50
 
@@ -304,6 +336,10 @@ def test_only_packets_of_the_given_evs_are_dropped_in_a_tunnel_or_not(said: dict
     assert story["counts"]["ev_dropped_packets"] == 9
 
 
+def test_an_ev_of_zero_is_not_listed_by_an_unused_place(said: dict[str, Any]) -> None:
+    assert said["ev_zero"]["out"] == said["ev_zero"]["in"]
+
+
 def test_the_ev_rule_has_a_share_of_its_own(said: dict[str, Any]) -> None:
     kept, drawn = said["ev_share"]
     assert kept == sum(number >= 2**31 for number in drawn)
@@ -312,7 +348,7 @@ def test_the_ev_rule_has_a_share_of_its_own(said: dict[str, Any]) -> None:
 def test_a_hung_switch_forwards_routing_and_discovery_only(said: dict[str, Any]) -> None:
     story = said["hung"]
     assert story["out"] == story["in"][3:6]
-    assert story["counts"]["dropped_packets"] == 4
+    assert story["counts"]["dropped_packets"] == 5
 
 
 def test_a_silent_link_takes_everything(said: dict[str, Any]) -> None:
