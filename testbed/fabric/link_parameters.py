@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
-from typing import Any
+from typing import Any, Literal
 
 import numpy.typing as npt
 
@@ -21,6 +21,9 @@ from topologies import Link, Topology
 DSCP_CONTROL, DSCP_TRIMMED, DSCP_NO_TRIM, DSCP_TRIMMABLE, DSCP_TRIMMABLE_RETX, DSCP_TRIMMED_LASTHOP = 46, 12, 0, 4, 8, 16
 DSCP_ROUTING = 48  # CS6: BGP and BFD
 CERTAIN = 0xFFFFFFFF  # of a probability in 2^-32: always, not almost always
+Role = Literal["host", "fabric", "last_hop"]
+"""Who sends on a link direction: a NIC, which waits and neither marks nor trims its own packets; a switch to a switch; a switch to a host."""
+ROLES: tuple[Role, ...] = ("host", "fabric", "last_hop")
 _U32 = 1 << 32
 _U64 = (1 << 64) - 1
 _GOLDEN = 0x9E3779B97F4A7C15
@@ -55,18 +58,21 @@ class LinkParameters:
     """All is lost."""
 
 
-def of_settings(settings: LinkSettings, last_hop: bool) -> LinkParameters:
-    """The parameters of a healthy link. Without ECN and trimming the program only counts."""
-    if not (settings.ecn or settings.trimming):
+def of_settings(settings: LinkSettings, role: Role) -> LinkParameters:
+    """The parameters of a healthy link direction. Without ECN and trimming, and at a host, the program only counts."""
+    last_hop = role == "last_hop"
+    if role == "host" or not (settings.ecn or settings.trimming):
         return LinkParameters(last_hop=last_hop)
     low, high = settings.ecn_bytes
     trim = settings.trim_bytes(last_hop)
     return LinkParameters(settings.rate_bps, settings.queue_bytes, low, high, trim_bytes=trim, limit_bytes=trim, last_hop=last_hop)
 
 
-def is_last_hop(link: Link, from_a: bool) -> bool:
-    """Whether that direction leads from a switch to a host."""
-    return link.tier == "NIC-T0" and not from_a
+def role_of(link: Link, from_a: bool) -> Role:
+    """Whether that direction is sent by a host, by a switch towards another, or by a switch to a host."""
+    if link.tier != "NIC-T0":
+        return "fabric"
+    return "host" if from_a else "last_hop"
 
 
 def set_up_rows(rows: npt.NDArray[Any], topology: Topology, settings: LinkSettings) -> None:
@@ -75,12 +81,12 @@ def set_up_rows(rows: npt.NDArray[Any], topology: Topology, settings: LinkSettin
         for from_a in (True, False):
             number = row_of(link, from_a)
             reseed(rows[number], number, settings.seed)
-            write(rows[number], of_settings(settings, is_last_hop(link, from_a)))
+            write(rows[number], of_settings(settings, role_of(link, from_a)))
 
 
 def manifest(settings: LinkSettings) -> dict[str, Any]:
-    """The parameters of a healthy link inside the fabric and of one to a host, JSON-able."""
-    return {"seed": settings.seed, **{name: asdict(of_settings(settings, last)) for name, last in (("inner", False), ("last_hop", True))}}
+    """The parameters of a healthy link by role, JSON-able."""
+    return {"seed": settings.seed, **{role: asdict(of_settings(settings, role)) for role in ROLES}}
 
 
 def write(row: Any, parameters: LinkParameters) -> None:

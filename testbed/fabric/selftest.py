@@ -160,7 +160,7 @@ class Wire:
 
 def check_trimming(link: Wire) -> Check:
     """Far more than the queue may hold, at once: every packet comes out whole or trimmed."""
-    parameters = link_parameters.of_settings(link.settings, last_hop=False)
+    parameters = link_parameters.of_settings(link.settings, "fabric")
     if not parameters.trim_bytes:
         return Check("trimming", "switched off", "switched off", good=True)
     frame = data_frame(_PAYLOAD_BYTES, DSCP_TRIMMABLE)

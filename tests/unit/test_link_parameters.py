@@ -28,20 +28,20 @@ def row() -> Any:
 
 
 def test_without_ecn_and_trimming_a_link_only_counts() -> None:
-    assert links.of_settings(LinkSettings(rate_bps=10**7), last_hop=False) == LinkParameters()
+    assert links.of_settings(LinkSettings(rate_bps=10**7), "fabric") == LinkParameters()
 
 
 def test_thresholds_are_shares_of_the_bdp() -> None:
-    found = links.of_settings(FAST, last_hop=False)
+    found = links.of_settings(FAST, "fabric")
     assert (found.ecn_min_bytes, found.ecn_max_bytes, found.trim_bytes) == (100_000, 400_000, 500_000)
 
 
 def test_the_last_hop_trims_later() -> None:
-    assert links.of_settings(FAST, last_hop=True).trim_bytes == 750_000
+    assert links.of_settings(FAST, "last_hop").trim_bytes == 750_000
 
 
 def test_what_cannot_be_trimmed_is_dropped_at_the_same_threshold() -> None:
-    found = links.of_settings(FAST, last_hop=True)
+    found = links.of_settings(FAST, "last_hop")
     assert found.limit_bytes == found.trim_bytes
 
 
@@ -50,12 +50,12 @@ def test_a_bdp_below_a_few_frames_counts_as_a_few_frames() -> None:
 
 
 def test_ecn_alone_neither_trims_nor_drops() -> None:
-    found = links.of_settings(replace(FAST, trimming=False), last_hop=False)
+    found = links.of_settings(replace(FAST, trimming=False), "fabric")
     assert (found.trim_bytes, found.limit_bytes, found.ecn_max_bytes) == (0, 0, 400_000)
 
 
 def test_trimming_alone_does_not_mark() -> None:
-    assert links.of_settings(replace(FAST, ecn=False), last_hop=False).ecn_max_bytes == 0
+    assert links.of_settings(replace(FAST, ecn=False), "fabric").ecn_max_bytes == 0
 
 
 def test_a_queue_smaller_than_the_thresholds_is_refused_with_the_size_it_needs() -> None:
@@ -118,6 +118,19 @@ def test_only_the_way_down_to_a_host_is_a_last_hop() -> None:
     links.set_up_rows(rows, topology, SLOW)
     down = {bpf.row_of(link, False) for link in topology.links.values() if link.tier == "NIC-T0"}
     assert set(np.flatnonzero(rows["last_hop"])) == down
+
+
+def test_a_host_neither_marks_nor_trims_what_it_sends() -> None:
+    assert links.of_settings(FAST, "host") == LinkParameters()
+
+
+def test_switches_trim_towards_switches_and_towards_hosts() -> None:
+    topology = build("fat-tree", k=4)
+    rows = np.zeros(bpf.MAX_ROWS, ROW)
+    links.set_up_rows(rows, topology, SLOW)
+    up = {bpf.row_of(link, True) for link in topology.links.values() if link.tier == "NIC-T0"}
+    everything = {bpf.row_of(link, from_a) for link in topology.links.values() for from_a in (True, False)}
+    assert set(np.flatnonzero(rows["trim_bytes"])) == everything - up
 
 
 def test_a_row_is_whole_cache_lines() -> None:
