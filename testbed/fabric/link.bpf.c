@@ -370,7 +370,18 @@ static __always_inline int is_trimmable(const struct link_row *row, const struct
 	       (p->dscp == DSCP_TRIMMABLE || p->dscp == DSCP_TRIMMABLE_RETX);
 }
 
-/* The link's queue for a data packet of MRC or RoCE. */
+static __always_inline int pass_on(struct __sk_buff *skb, struct link_row *row)
+{
+	COUNT(row, tx, skb->len);
+	return TC_ACT_OK;
+}
+
+/*
+ * The link's queue for a data packet of MRC or RoCE.
+ *
+ * The kernel notes a packet's length for the qdiscs before this program runs, and not again after: HTB would charge a trimmed packet for
+ * what was cut. So it is sent to the same port once more, and is measured anew on the way; link_egress knows it by its class.
+ */
 static __always_inline int queue_data(struct __sk_buff *skb, struct link_row *row, struct packet *p, __u64 now, __u64 backlog)
 {
 	__u32 length = skb->len;
@@ -380,7 +391,7 @@ static __always_inline int queue_data(struct __sk_buff *skb, struct link_row *ro
 			if (trim(skb, p, row->last_hop))
 				LOSE(row, queue_dropped, length);
 			COUNT(row, trimmed, length - skb->len);
-			return TC_ACT_OK;
+			return bpf_redirect(skb->ifindex, 0);
 		}
 	} else if (row->limit_bytes && backlog + length > row->limit_bytes) {
 		LOSE(row, queue_dropped, length);
@@ -406,6 +417,10 @@ int link_egress(struct __sk_buff *skb)
 		note_fault(row);
 		LOSE(row, dropped, length);
 	}
+	if (skb->priority == CONTROL_CLASS) { /* trimmed here a moment ago: a veth clears the priority of what it delivers */
+		occupy(row, bpf_ktime_get_ns(), length);
+		return pass_on(skb, row);
+	}
 	parse(skb, &p);
 	if (row->drop_data && !p.is_routing) {
 		note_fault(row);
@@ -423,15 +438,18 @@ int link_egress(struct __sk_buff *skb)
 		__u64 now = bpf_ktime_get_ns();
 		__u64 backlog = backlog_bytes(row, now);
 
-		if (p.is_roce && !p.is_control && queue_data(skb, row, &p, now, backlog) != TC_ACT_OK)
-			return TC_ACT_STOLEN;
+		if (p.is_roce && !p.is_control) {
+			int verdict = queue_data(skb, row, &p, now, backlog);
+
+			if (verdict != TC_ACT_OK)
+				return verdict;
+		}
 		if (p.is_control || !row->room_bytes || backlog + length <= row->room_bytes)
-			occupy(row, now, skb->len);
+			occupy(row, now, length);
 	}
 	if (!p.is_roce)
 		COUNT(row, other, length);
-	COUNT(row, tx, skb->len);
-	return TC_ACT_OK;
+	return pass_on(skb, row);
 }
 
 char LICENSE[] SEC("license") = "GPL";

@@ -22,7 +22,7 @@ DSCP_CONTROL, DSCP_TRIMMED, DSCP_NO_TRIM, DSCP_TRIMMABLE, DSCP_TRIMMABLE_RETX, D
 DSCP_ROUTING = 48  # CS6: BGP and BFD
 CERTAIN = 0xFFFFFFFF  # of a probability in 2^-32: always, not almost always
 Role = Literal["host", "fabric", "last_hop"]
-"""Who sends on a link direction: a NIC, which waits and neither marks nor trims its own packets; a switch to a switch; a switch to a host."""
+"""Who sends on a link direction: a NIC (which waits: it neither marks nor trims its own packets), a switch to a switch, or to a host."""
 ROLES: tuple[Role, ...] = ("host", "fabric", "last_hop")
 _U32 = 1 << 32
 _U64 = (1 << 64) - 1

@@ -70,8 +70,16 @@ class Lab:
 
     def class_packets(self) -> dict[str, int]:
         """Packets that each class of end a sent."""
+        return {class_: packets for class_, (_, packets) in self._classes().items()}
+
+    def class_bytes(self) -> dict[str, int]:
+        """Bytes that each class of end a was charged for."""
+        return {class_: charged for class_, (charged, _) in self._classes().items()}
+
+    def _classes(self) -> dict[str, tuple[int, int]]:
         text = subprocess.run(["tc", "-s", "class", "show", "dev", self.link.a.ifname], capture_output=True, text=True, check=True).stdout
-        return {match[1]: int(match[2]) for match in re.finditer(r"class htb 1:(\w+) .*?Sent \d+ bytes (\d+) pkt", text, re.DOTALL)}
+        found = re.finditer(r"class htb 1:(\w+) .*?Sent (\d+) bytes (\d+) pkt", text, re.DOTALL)
+        return {match[1]: (int(match[2]), int(match[3])) for match in found}
 
     def tc_state(self) -> str:
         """Qdiscs, classes and filters of end a, without statistics."""

@@ -72,8 +72,10 @@ def tell() -> dict[str, Any]:
     said["control_beyond_room"] = sent(mrc(), *[mrc(dscp=46) for _ in range(5)], mrc(), room_bytes=1166, trim_bytes=4 * 1166, **slow)
     classes = lab.class_packets()
     lab.fresh(trim_bytes=1, **slow)
+    charged = lab.class_bytes()["10"]
     lab.send(mrc(), mrc(dscp=8))
     said["class_of_trimmed"] = lab.class_packets()["10"] - classes["10"]
+    said["charged_for_trimmed"] = lab.class_bytes()["10"] - charged
     lab.fresh()
     lab.send(mrc(dscp=12), mrc(dscp=16), mrc(dscp=4), mrc(dscp=0))
     said["class_at_next_hop"] = lab.class_packets()["10"] - classes["10"] - 2
@@ -266,6 +268,10 @@ def test_control_takes_time_whatever_the_data_queue_can_hold(said: dict[str, Any
 
 def test_trimmed_packets_go_into_the_control_class(said: dict[str, Any]) -> None:
     assert said["class_of_trimmed"] == 2
+
+
+def test_htb_charges_trimmed_packets_for_what_is_left(said: dict[str, Any]) -> None:
+    assert said["charged_for_trimmed"] == 2 * TRIMMED_FRAME_BYTES
 
 
 def test_the_program_itself_names_the_control_class(said: dict[str, Any]) -> None:
