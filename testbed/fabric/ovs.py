@@ -12,6 +12,7 @@ from pathlib import Path
 
 from testbed.command import in_net, run, run_any
 from testbed.errors import HostError
+from testbed.fabric import ovs_sockets
 from testbed.fabric.links import ports_of
 from topologies import Topology, usid
 
@@ -20,6 +21,7 @@ START_TIMEOUT_S = 20.0
 STOP_TIMEOUT_S = 5.0
 _SCHEMA = Path("/usr/share/openvswitch/vswitch.ovsschema")
 _POLL_S = 0.003
+_FIRST_PACKET = f"{'02' * 12}88b5{'00' * 46}"  # EtherType 0x88B5: IEEE's for local experiments
 # glibc would give memory back after each burst of packets and fault it in again; keeping it about halves the CPU at light load.
 _MEMORY = {"MALLOC_TRIM_THRESHOLD_": "268435456", "MALLOC_TOP_PAD_": "8388608"}
 _QUIET = ("-vconsole:off", "-vsyslog:off", "-vfile:warn")
@@ -79,6 +81,8 @@ class OvsSwitch:
         run(self._configuration(), f"switch {self.name}: adding its ports", env=self._environment(), timeout_s=START_TIMEOUT_S)
         self._await(lambda: _accepts(self._management), "its bridge")
         self._ofctl("installing the boot file", "add-flows", str(self.boot_file))
+        if self._datapath == "netdev":
+            self._widen_sockets()
         self.verify()
 
     def stop(self, orderly: bool) -> None:
@@ -106,6 +110,11 @@ class OvsSwitch:
         if not self.running:
             return ["it is not running"]
         return usid.differences(self._rules, self._ofctl("reading its tables", "dump-flows"))
+
+    def _widen_sockets(self) -> None:
+        """The socket that sends is made with the first packet, so one is sent; the receiver has no rule for it."""
+        self._ofctl("sending a first packet", "packet-out", "none", f"output:{self._ports[0][1]}", _FIRST_PACKET)
+        self._await(lambda: ovs_sockets.widen(self._daemons[1].pid) > len(self._ports), "the socket that it sends from")
 
     def _wrong_ports(self) -> list[str]:
         argv = self._vsctl("--format=csv", "--no-headings", "--columns=name,ofport,error", "list", "Interface")

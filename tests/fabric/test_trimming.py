@@ -28,6 +28,10 @@ def tell() -> dict[str, Any]:
     fabric.deploy()
     fabric.verify()
 
+    def change_all(**changes: Any) -> None:
+        for row in fabric.link_counters()[2 : 2 * len(topology.links) + 2]:
+            link_parameters.change(row, **changes)
+
     def opened(host: str) -> socket.socket:
         with entered(fabric.pid(host)):
             raw = socket.socket(socket.AF_INET6, socket.SOCK_RAW, 41)
@@ -71,6 +75,8 @@ def tell() -> dict[str, Any]:
         }
 
     said = {"inside": incast(["h1", "h2"], "h3"), "last_hop": incast(["h2", "h3"], "h1")}
+    change_all(rate_bps=0)  # neither marks nor trims: the real queues, of 1 MB, take all
+    said["without_trimming"] = incast(["h1", "h2"], "h3")
     said["qdisc_drops"] = sum(fabric.qdisc_drops().values())
     said["manifest"] = fabric.manifest()["link_program"]
     said["asked"] = link_parameters.manifest(settings)
@@ -85,7 +91,7 @@ def said() -> dict[str, Any]:
     return answer
 
 
-@pytest.mark.parametrize("where", ["inside", "last_hop"])
+@pytest.mark.parametrize("where", ["inside", "last_hop", "without_trimming"])
 def test_every_packet_arrives_whole_or_trimmed(said: dict[str, Any], where: str) -> None:
     assert sorted(entry[1] for entry in said[where]["got"]) == list(range(COUNT))
 
@@ -112,6 +118,10 @@ def test_inside_the_fabric_packets_are_marked_in_both_headers(said: dict[str, An
 
 def test_at_the_last_hop_nothing_is_marked(said: dict[str, Any]) -> None:
     assert said["last_hop"]["marked_at_last_hop"] == 0
+
+
+def test_without_trimming_a_long_queue_holds_what_comes(said: dict[str, Any]) -> None:
+    assert {size for size, *_ in said["without_trimming"]["got"]} == {4184}
 
 
 def test_no_queue_dropped_anything(said: dict[str, Any]) -> None:
