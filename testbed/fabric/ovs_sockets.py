@@ -3,6 +3,7 @@
 With the userspace datapath all ports of a switch send through one packet socket, which pays for each packet until the link queue lets go
 of it: with the kernel default of 212,992 bytes about 24 packets of 4 KiB in *all* queues of the switch together. What exceeds it vanishes,
 uncounted. Open vSwitch has no option for it, and the default is one of the whole machine; but root may borrow the sockets.
+"""
 
 from __future__ import annotations
 
