@@ -60,15 +60,7 @@ def peer(topology: Topology, source: str, target: str) -> dict[str, Any]:
 
 
 def agent_config(
-    topology: Topology,
-    ring: Sequence[str],
-    rank: int,
-    *,
-    arm: str,
-    params: Mapping[str, Any],
-    job: JobPlan,
-    seed: int,
-    folder: Path,
+    topology: Topology, ring: Sequence[str], rank: int, *, arm: str, params: Mapping[str, Any], job: JobPlan, seed: int, folder: Path,
     send_buffer_bytes: int,
 ) -> dict[str, Any]:
     """The `config` command of the agent of ring[rank]; its files go to `folder`.
