@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import socket
 import time
 from array import array
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 from typing import Any
 
@@ -43,7 +44,9 @@ class Session:
         self._recorder = Recorder(config.files, config.host, config.rank, time.monotonic())
         self._buffer = memoryview(bytearray(MAX_DATAGRAM_BYTES))
         self._lateness: array[float] = array("d")
-        self._more_to_send = False
+        self._readers = tuple(self._network.readers)
+        self._due = float("-inf")  # the deadline of core, job and recorder that holds since the last turn
+        self._more_to_send = self._blocked = False
         self.connected = self.started = False
 
     def attributes(self) -> dict[str, Any]:
@@ -56,53 +59,60 @@ class Session:
             raise UsageError(f"$.peers lacks {', '.join(missing)}: give the attributes of every neighbour")
         self._core.connect({peer: peers[peer] for peer in self._peers})
         self.connected = True
+        self._due = float("-inf")
 
     def start(self, start: Start) -> None:
         """Lets the job begin at its time."""
         self._job.start(start.at, start.first_step, start.attempt)
         self.started = True
+        self._due = float("-inf")
 
-    def readers(self) -> list[Any]:
-        """Sockets to wait on for packets."""
-        return list(self._network.readers)
+    def readers(self) -> tuple[int, ...]:
+        """File descriptors of the sockets to wait on for packets."""
+        return self._readers
 
-    def writers(self) -> list[Any]:
-        """Sockets that were full, to wait on until they take packets again."""
-        return [outlet.socket for outlet in self._network.outlets() if outlet.waiting and not outlet.retry_soon]
+    def writers(self) -> list[int]:
+        """Those of sockets that were full, to wait on until they take packets again."""
+        if not self._blocked:
+            return []
+        return [outlet.socket.fileno() for outlet in self._network.outlets() if outlet.waiting and not outlet.retry_soon]
 
     def next_deadline(self, now: float) -> float:
         """When the next turn is due, even if nothing arrives."""
         if self._more_to_send:
             return now
-        deadline = self._recorder.next_deadline()
+        if self._blocked and any(outlet.waiting and outlet.retry_soon for outlet in self._network.outlets()):
+            return min(self._due, now + NOBUFS_PAUSE_S)
+        return self._due
+
+    def _next_due(self) -> float:
+        due = self._recorder.next_deadline()
         for other in (self._core.next_deadline(), self._job.next_deadline()):
-            if other is not None and other < deadline:
-                deadline = other
-        for outlet in self._network.outlets():
-            if outlet.waiting and outlet.retry_soon:
-                return min(deadline, now + NOBUFS_PAUSE_S)
-        return deadline
+            if other is not None and other < due:
+                due = other
+        return due
 
     def note_lateness(self, lateness_s: float) -> None:
         """Books how late the loop woke up for a deadline."""
         self._lateness.append(lateness_s)
 
-    def turn(self, readable: list[Any]) -> None:
+    def turn(self, readable: Iterable[int]) -> None:
         """Receives, runs timers, moves the job on, sends. Timers come after receiving: an acknowledgement that is here stops its timer."""
-        for sock in readable:
-            self._receive(sock)
+        core = self._core
+        for descriptor in readable:
+            self._receive(*self._network.readers[descriptor])
         now = time.monotonic()
-        self._core.on_receive_done(now)
-        deadline = self._core.next_deadline()
-        if deadline is not None and deadline <= now:
-            self._core.on_timer(now)
+        core.on_receive_done(now)
+        if now >= self._due:
+            core.on_timer(now)
+            self._record(now)
         self._advance(now)
         self._transmit()
         self._report_news()
-        self._record(now)
+        self._due = self._next_due()
 
-    def _receive(self, sock: Any) -> None:
-        port, core, buffer, clock = self._network.readers[sock], self._core, self._buffer, time.monotonic
+    def _receive(self, sock: socket.socket, port: int) -> None:
+        core, buffer, clock = self._core, self._buffer, time.monotonic
         for _ in range(RECEIVE_BATCH):
             try:
                 size = sock.recv_into(buffer)
@@ -132,27 +142,33 @@ class Session:
         """Only the stream's flow control asks for it."""
         if not isinstance(self._job, StreamJob):
             return 0
-        return sum(int(row[3]) for row in self._core.flow_rows())
+        return self._core.acked_bytes()
 
     def _transmit(self) -> None:
         network, sent = self._network, 0
-        for outlet in network.outlets():
-            if outlet.waiting:
-                outlet.flush()
+        if self._blocked:
+            self._flush()
         for packet in islice(self._core.transmit(time.monotonic()), TRANSMIT_BATCH):
-            network.send(packet)
+            self._blocked |= not network.send(packet)
             sent += 1
         self._more_to_send = sent == TRANSMIT_BATCH
 
+    def _flush(self) -> None:
+        self._blocked = False
+        for outlet in self._network.outlets():
+            outlet.flush()
+            self._blocked |= bool(outlet.waiting)
+
     def _report_news(self) -> None:
-        events = self._core.take_events()
+        events, errors = self._core.take_events(), self._core.take_errors()
+        if not events and not errors:
+            return
         known = {event.fields.get("peer") for event in events if event.event == "qp_error"}
-        for error in self._core.take_errors():
+        for error in errors:
             if error.peer not in known:
                 events.append(Event(time.monotonic(), "qp_error", {"peer": error.peer, "reason": error.reason}))
             self._tell({"msg": "qp_error", "peer": error.peer, "reason": error.reason})
-        if events:
-            self._recorder.events(events)
+        self._recorder.events(events)
 
     def _record(self, now: float) -> None:
         if self._recorder.sample_due(now):

@@ -68,6 +68,7 @@ class SendQp:
         self._ends: deque[int] = deque()  # last PSN of each message not yet wholly acknowledged
         self._rtx: list[int] = []  # PSNs to retransmit, a heap: oldest first
         self._urgent: deque[Packet] = deque()  # copies that a probe timeout sends, whatever the window says
+        self.heard = False  # a SACK came since the last on_receive_done
         self._newest_sack = -1
         self._covers: deque[int] = deque(maxlen=COVERAGES)  # first PSNs of the newest SACK bitmaps
         self._limited = False
@@ -174,6 +175,7 @@ class SendQp:
         cack = unwrap(say.cack, self._una)
         if cack >= self._next_psn or cack < self.first_psn - 1:
             return "sack_out_of_window"
+        self.heard = True
         named, base = cack + say.ack_psn_offset, cack + say.sack_offset
         trigger = self._packets.get(named)
         known = self._transmission(trigger, say) if trigger is not None and not say.cc_flags & DUPLICATE else None
@@ -242,6 +244,7 @@ class SendQp:
 
     def on_receive_done(self, now: float) -> None:
         """After a batch of SACKs: who was outrun, and who is overdue."""
+        self.heard = False
         if self.error is not None:
             return
         for tx in self.flight.outrun(now, self._covered):
