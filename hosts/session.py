@@ -26,6 +26,11 @@ Message = dict[str, Any]
 RECEIVE_BATCH = 64
 TRANSMIT_BATCH = 16
 
+# On a link at its rate data packets come one by one. After one that came so long after the last, the socket is not asked for another: the
+# answer would be no, and the next `select` tells as well. Acknowledgements are read to the last one, since missing ones mean losses.
+ALONE_S = 0.0002
+CONTROL_BYTES = 256  # a packet of more carries data
+
 
 class Session:
     """Lives from `config` to `abort` or `stop`. `incarnation` counts the configs of this process: no two share QP numbers or ports."""
@@ -38,6 +43,7 @@ class Session:
             send_to, receive_from = {}, {}
         elif not isinstance(self._job, StreamJob) and not (send_to and receive_from):
             raise UsageError("$.next and $.prev: a ring of more than one rank needs both")
+        self._streams = isinstance(self._job, StreamJob) and bool(send_to)  # then acknowledgements move the job on
         self._peers = {*send_to, *receive_from}
         seed = derived_seed(config.seed, config.host, incarnation)
         self._core, self._network = _transport(config, send_to, receive_from, region, seed)
@@ -46,6 +52,8 @@ class Session:
         self._lateness: array[float] = array("d")
         self._readers = tuple(self._network.readers)
         self._due = float("-inf")  # the deadline of core, job and recorder that holds since the last turn
+        self._job_due: float | None = None
+        self._heard_at = float("-inf")
         self._more_to_send = self._blocked = False
         self.connected = self.started = False
 
@@ -86,11 +94,11 @@ class Session:
         return self._due
 
     def _next_due(self) -> float:
-        due = self._recorder.next_deadline()
-        for other in (self._core.next_deadline(), self._job.next_deadline()):
-            if other is not None and other < due:
-                due = other
-        return due
+        due, core_due = self._recorder.due, self._core.next_deadline()
+        job_due = self._job_due = self._job.next_deadline()
+        if core_due is not None and core_due < due:
+            due = core_due
+        return job_due if job_due is not None and job_due < due else due
 
     def note_lateness(self, lateness_s: float) -> None:
         """Books how late the loop woke up for a deadline."""
@@ -121,13 +129,20 @@ class Session:
             except OSError as error:  # what the network said about an earlier packet, or about the interface
                 self._network.counters[f"receive_{error.strerror}"] += 1
                 return
-            core.on_datagram(clock(), port, buffer[:size])
+            now = clock()
+            alone, self._heard_at = now - self._heard_at > ALONE_S, now
+            core.on_datagram(now, port, buffer[:size])
+            if alone and size > CONTROL_BYTES and now < self._due:
+                return
 
     def _advance(self, now: float) -> None:
         job, core = self._job, self._core
-        for completion in core.take_completions():
+        completions = core.take_completions()
+        if not completions and not self._streams and (self._job_due is None or now < self._job_due):
+            return
+        for completion in completions:
             job.on_completion(completion.imm)
-        job.advance(now, self._acked_bytes())
+        job.advance(now, core.acked_bytes())
         peer = self.config.next
         for write in job.take_writes():
             if peer is not None:
@@ -137,12 +152,6 @@ class Session:
             self._tell({"msg": "step", "step": record.step})
             if not record.ok:
                 self._tell({"msg": "wrong_sum", "step": record.step})
-
-    def _acked_bytes(self) -> int:
-        """Only the stream's flow control asks for it."""
-        if not isinstance(self._job, StreamJob):
-            return 0
-        return self._core.acked_bytes()
 
     def _transmit(self) -> None:
         network, sent = self._network, 0
@@ -171,9 +180,10 @@ class Session:
         self._recorder.events(events)
 
     def _record(self, now: float) -> None:
-        if self._recorder.sample_due(now):
-            self._recorder.sample(now, self._core.flow_rows(), self._core.path_rows())
-        self._recorder.on_timer(now)
+        if now >= self._recorder.due:
+            if self._recorder.sample_due(now):
+                self._recorder.sample(now, self._core.flow_rows(), self._core.path_rows())
+            self._recorder.on_timer(now)
 
     def close(self) -> dict[str, Any]:
         """Notes the step that is not finished, writes the files, destroys the QPs; returns this session's counters."""

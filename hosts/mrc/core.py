@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from random import Random
 from typing import Any
 
@@ -156,13 +156,20 @@ class MrcCore:
             if sender.heard:
                 sender.on_receive_done(now)
 
-    def transmit(self, now: float) -> Iterator[Transmit]:
+    def transmit(self, now: float) -> Iterable[Transmit]:
         """Everything that may be sent now, SACKs first."""
+        for qp in self._qps:
+            if qp.ready:
+                return self._transmits(now)
+        return ()
+
+    def _transmits(self, now: float) -> Iterator[Transmit]:
         for receiver in self._receive.values():
             if receiver.ready:
                 yield from receiver.transmit()
         for sender in self._send.values():
-            yield from sender.transmit(now)
+            if sender.ready:
+                yield from sender.transmit(now)
 
     # Timers
 

@@ -31,6 +31,11 @@ class IdleProbes:
         self._samples: list[float] = []
 
     @property
+    def pending(self) -> bool:
+        """Whether a probe is still to be sent or to be answered."""
+        return self._open is not None or bool(self._left)
+
+    @property
     def idle_rtt_s(self) -> float | None:
         """Median RTT of the answered probes; None without any."""
         return statistics.median(self._samples) if self._samples else None

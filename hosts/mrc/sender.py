@@ -94,6 +94,11 @@ class SendQp:
 
     # Sending
 
+    @property
+    def ready(self) -> bool:
+        """Whether `transmit` may have something to send."""
+        return bool(self._messages or self._rtx or self._urgent or self.evs.bad or self.idle.pending)
+
     def transmit(self, now: float) -> Iterator[Transmit]:
         """What may be sent now: copies, due probes, retransmissions, new data."""
         if self._framer is None or self.error is not None:
@@ -103,16 +108,17 @@ class SendQp:
         for ev in self.evs.due_probes(now, self.rtt.srtt_s) if self.evs.bad else ():
             self._events.append(Event(now, "probe", {"peer": self.peer, "ev": ev.index, "outcome": "sent"}))
             yield self._probe(ev, ev.probe_id, now)
+        stamp = timestamp(now)
         while self._urgent:
             packet = self._urgent.popleft()
             if packet.psn in self._packets:
-                yield self._send(packet, now)
+                yield self._send(packet, now, stamp)
         while self.flight.count < self.window.cwnd_packets:
             next_packet = self._next_packet()
             if next_packet is None:
                 self._limited = False
                 return
-            yield self._send(next_packet, now)
+            yield self._send(next_packet, now, stamp)
         self._limited = True
 
     def _next_packet(self) -> Packet | None:
@@ -131,11 +137,10 @@ class SendQp:
             self._ends.append(psn)
         return packet
 
-    def _send(self, packet: Packet, now: float) -> Transmit:
+    def _send(self, packet: Packet, now: float, stamp: int) -> Transmit:
         assert self._framer is not None
         before = packet.tx
         ev = self.evs.pick(before.ev if before is not None else None)
-        stamp = timestamp(now)
         self.flight.send(packet, ev, now, stamp)
         self.tx_packets += 1
         flags = TS_BIT
@@ -325,8 +330,13 @@ class SendQp:
         """The earliest of: a packet overdue, a probe timeout, a path probe, an idle probe."""
         if self.error is not None or self._framer is None:
             return None
-        due = [self._look_at, self._timeout_at(), self.evs.next_probe() if self.evs.bad else None, self.idle.next_deadline()]
-        return min((at for at in due if at is not None), default=None)
+        earliest, look_at = self._timeout_at(), self._look_at
+        if look_at is not None and (earliest is None or look_at < earliest):
+            earliest = look_at
+        if not self.evs.bad and not self.idle.pending:
+            return earliest
+        probes = (earliest, self.evs.next_probe(), self.idle.next_deadline())
+        return min((at for at in probes if at is not None), default=None)
 
     def on_timer(self, now: float) -> None:
         """Runs what is due, but for the path probes, which `transmit` sends."""
