@@ -128,7 +128,8 @@ def _duration_s(info: Mapping[str, Any], events: list[Event], steps: list[StepRo
 
 def _told_problems(folder: Path, info: Mapping[str, Any], events: list[Event], steps: list[StepRow]) -> list[str]:
     where = _where(folder)
-    found = [f"{where}: interrupted; what was measured until then is kept"] if info.get("interrupted") else []
+    found = [f"{where}: ended with an error: {info['error']}"] if info.get("error") else []
+    found += [f"{where}: interrupted; what was measured until then is kept"] if info.get("interrupted") else []
     for event in events:
         if event.get("event") == "damaged_lines":
             what = f"{event.get('lines')} unusable lines of {event.get('file')}"
@@ -287,4 +288,5 @@ def _link_counter(samples: list[tuple[str, str, float, float, float, float]]) ->
     packets, octets, drops = before[3:] if before else (0.0, 0.0, 0.0)
     last = samples[-1]
     dropped = tuple((row[2], max(0.0, row[5] - drops)) for row in samples if row[2] > 0.0)
-    return LinkCounter(last[0], last[1], last[3] - packets, last[4] - octets, dropped)
+    sent = tuple((row[2], max(0.0, row[3] - packets)) for row in samples if row[2] > 0.0)
+    return LinkCounter(last[0], last[1], last[3] - packets, last[4] - octets, dropped, sent)

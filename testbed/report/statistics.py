@@ -15,6 +15,7 @@ from testbed.report.model import ArmRun, FaultInterval, JobStep, StepRow
 
 SETTLE_S = 1.0  # how long after its end a fault may still be felt; ours, a parameter of every function that uses it
 STALLED_RATIO = 1.5  # a step slower than this many healthy medians counts as stalled; the target of the flagship scenario
+NOISE_SHARE = 0.05  # a stall or loss below this share of the healthy median says nothing; ours, steps without a fault vary by about as much
 MIN_HEALTHY_STEPS = 5  # below this the healthy median is reported as weak
 
 Key = TypeVar("Key")
