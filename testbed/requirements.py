@@ -13,8 +13,8 @@ from pathlib import Path
 
 from testbed.command import run_any
 from testbed.errors import HostError, TestbedError
+from testbed.routing.daemons import FOLDERS as FRR_FOLDERS
 
-FRR_FOLDERS = ("/usr/lib/frr", "/usr/libexec/frr", "/usr/local/sbin")
 _IN_SANDBOX = ("unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-ec")
 _VETH = "ip link add a0 type veth peer name a1; ip link set a0 up; ip link set a1 up; "
 _HTB = "tc qdisc add dev a0 root handle 1: htb default 20; tc class add dev a0 parent 1: classid 1:20 htb rate 1mbit; "
@@ -59,7 +59,6 @@ PROGRAMS = (
     ("ovs-ofctl", "openvswitch-common", "the MRC arm's switches", True),
     ("zebra", "frr", "the BGP arm", False),
     ("bgpd", "frr", "the BGP arm", False),
-    ("vtysh", "frr", "the BGP arm", False),
     ("ping", "iputils-ping", "`h1 ping h2` in the shell", False),
     ("ifconfig", "net-tools", "some commands of Mininet's prompt", False),
 )
@@ -112,7 +111,7 @@ def _root() -> Check:
 
 def _program(entry: tuple[str, str, str, bool]) -> Check:
     name, package, purpose, required = entry
-    found = shutil.which(name) or _in_folders(name, FRR_FOLDERS)
+    found = _in_folders(name, FRR_FOLDERS) if package == "frr" else shutil.which(name)
     detail = found or f"not installed; for {purpose}"
     return Check(name, found is not None, detail, f"apt install {package}", required, ARM_OF_PURPOSE.get(purpose))
 

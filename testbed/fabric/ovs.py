@@ -107,6 +107,10 @@ class OvsSwitch:
             return ["it is not running"]
         return usid.differences(self._rules, self._ofctl("reading its tables", "dump-flows"))
 
+    def ask(self, arguments: Sequence[str]) -> str:
+        """What `ovs-ofctl <command> <this switch> <arguments>` prints."""
+        return self._ofctl("asking it", *arguments)
+
     def _wrong_ports(self) -> list[str]:
         argv = self._vsctl("--format=csv", "--no-headings", "--columns=name,ofport,error", "list", "Interface")
         rows = [line.split(",") for line in run(argv, f"switch {self.name}: reading its ports", env=self._environment()).splitlines()]
