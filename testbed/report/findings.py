@@ -174,7 +174,7 @@ def _kind_tail(summary: Mapping[str, Any], medians: Mapping[str, float]) -> str:
     """Who came off better; a fault that cost every arm less than what makes a step count as stalled was no trouble to any."""
     noise = noise_s(summary, medians)
     if len(medians) > 1 and max(medians.values()) < noise / NOISE_SHARE * (STALLED_RATIO - 1):
-        return ": less than half a step in each arm, so neither stalled"
+        return ": by the medians less than half a step in each arm, so neither stalled"
     return _tail(medians, noise, "less", apart=True) if len(medians) > 1 else ""
 
 
@@ -190,7 +190,8 @@ def _cost(group: Mapping[str, Any]) -> str:
     if used["stall_median_s"] is None:
         return f"nothing ({traffic})"
     alone = f" of {group['alone']['faults']} alone" if group["alone"]["faults"] else ", each shared with another fault"
-    return f"{seconds(used['stall_median_s'])} (median{alone}; at most {seconds(group['stall_max_s'])}; {traffic})"
+    shared = " shared with another fault" if alone.startswith(" of") and group["stall_max_s"] > used["stall_max_s"] else ""
+    return f"{seconds(used['stall_median_s'])} (median{alone}; at most {seconds(group['stall_max_s'])}{shared}; {traffic})"
 
 
 def findings(summary: Mapping[str, Any]) -> list[str]:
