@@ -31,6 +31,8 @@ TRANSMIT_BATCH = 16
 ALONE_S = 0.0002
 CONTROL_BYTES = 256  # a packet of more carries data
 
+MOST_LATENESSES = 1 << 16  # samples kept; then every second one goes, so that a run of hours needs no more memory
+
 
 class Session:
     """Lives from `config` to `abort` or `stop`. `incarnation` counts the configs of this process: no two share QP numbers or ports."""
@@ -50,6 +52,7 @@ class Session:
         self._recorder = Recorder(config.files, config.host, config.rank, time.monotonic())
         self._buffer = memoryview(bytearray(MAX_DATAGRAM_BYTES))
         self._lateness: array[float] = array("d")
+        self._lateness_max_s = 0.0
         self._readers = tuple(self._network.readers)
         self._due = float("-inf")  # the deadline of core, job and recorder that holds since the last turn
         self._job_due: float | None = None
@@ -103,6 +106,9 @@ class Session:
     def note_lateness(self, lateness_s: float) -> None:
         """Books how late the loop woke up for a deadline."""
         self._lateness.append(lateness_s)
+        self._lateness_max_s = max(self._lateness_max_s, lateness_s)
+        if len(self._lateness) >= MOST_LATENESSES:
+            del self._lateness[::2]
 
     def turn(self, readable: Iterable[int]) -> None:
         """Receives, runs timers, moves the job on, sends. Timers come after receiving: an acknowledgement that is here stops its timer."""
@@ -200,7 +206,8 @@ class Session:
             "socket_drops": dropped,
             "sockets": dict(self._network.counters),
             "job": self._job.report(),
-            **_lateness_summary(self._lateness),
+            "lateness_p99_s": round(float(np.percentile(self._lateness, 99)), 6) if self._lateness else 0.0,
+            "lateness_max_s": round(self._lateness_max_s, 6),
         }
 
 
@@ -226,9 +233,3 @@ def _transport(
     mrc = MrcParams.from_mapping(config.params)
     core = MrcCore(config.host, config.address, mrc, send_to, receive_from, region, seed)
     return core, MrcNetwork(config.host, config.ports, config.sockets)
-
-
-def _lateness_summary(lateness_s: array[float]) -> dict[str, float]:
-    if not lateness_s:
-        return {"lateness_p99_s": 0.0, "lateness_max_s": 0.0}
-    return {"lateness_p99_s": round(float(np.percentile(lateness_s, 99)), 6), "lateness_max_s": round(max(lateness_s), 6)}

@@ -23,6 +23,7 @@ MAX_DATAGRAM_BYTES = 65536
 # From Linux' asm-generic/socket.h, in6.h and prctl.h; Python's socket module does not have them.
 SO_SNDBUFFORCE, SO_RCVBUFFORCE, SO_ATTACH_FILTER = 32, 33, 26
 IPV6_DONTFRAG = 62
+IPV6_MTU_DISCOVER, IPV6_PMTUDISC_INTERFACE = 23, 4
 BPF_RET_NOTHING = (ctypes.c_ubyte * 8)(0x06)  # the classic BPF program `ret #0`
 
 # The network, or this host's own port to it, is not there: the packet is lost, as it would be behind a cut link.
@@ -187,12 +188,16 @@ def _udp_socket(address: str, port: int, dscp: int, settings: SocketSettings) ->
 
 
 def _prepare(sock: socket.socket, dscp: int, settings: SocketSettings, send_buffer_bytes: int) -> None:
-    """Buffers as asked, even above the system's limits; the class; no fragmentation: a packet that does not fit is an error."""
+    """Buffers as asked, even above the system's limits; the class; no fragmentation: a packet that does not fit is an error.
+
+    What fits is the link's MTU alone: with path MTU discovery anyone's "packet too big" message could stop the agent.
+    """
     sock.setblocking(False)
     sock.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, settings.receive_buffer_bytes)
     sock.setsockopt(socket.SOL_SOCKET, SO_SNDBUFFORCE, send_buffer_bytes)
     sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_TCLASS, dscp << 2)
     sock.setsockopt(socket.IPPROTO_IPV6, IPV6_DONTFRAG, 1)
+    sock.setsockopt(socket.IPPROTO_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_INTERFACE)
 
 
 def _receive_nothing(sock: socket.socket) -> None:

@@ -134,9 +134,9 @@ class MrcCore:
     def _on_sack(self, now: float, qp: SendQp, datagram: memoryview) -> None:
         say = parse_sack(datagram)
         if say.probe_reply:
-            qp.on_probe_reply(now, say.ack_psn_offset & 0xFFFF)
-            return
-        wrong = qp.on_sack(now, say)
+            wrong = qp.on_probe_reply(now, say.ack_psn_offset & 0xFFFF)
+        else:
+            wrong = qp.on_sack(now, say)
         if wrong is not None:
             raise Malformed(wrong)
 

@@ -13,6 +13,7 @@ from hosts.wire import DUPLICATE, HELD, PSN_MASK, unwrap
 BITMAP_BITS = 64
 MPR_UNIT = 128
 RECEIVED_UNIT_BYTES = 256
+MOST_READY = 1024  # SACKs that wait; a flood of duplicates or probes asks for more than can be sent, and the newest say most
 
 
 class ReceiveQp:
@@ -36,7 +37,7 @@ class ReceiveQp:
         self._last_psn = self._last_entropy = self._last_stamp = 0
         self._duplicate = False
         self._return_ev = 0
-        self.ready: deque[tuple[int, SackFields]] = deque()  # SACKs to send, each with the EV to send it on
+        self.ready: deque[tuple[int, SackFields]] = deque(maxlen=MOST_READY)  # SACKs to send, each with the EV to send it on
 
     def connect(self, framer: Framer, first_psn: int) -> None:
         """Takes the peer's attributes."""

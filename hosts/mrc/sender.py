@@ -159,21 +159,22 @@ class SendQp:
 
     # Acknowledgements
 
-    def on_probe_reply(self, now: float, probe_id: int) -> None:
-        """A probe was answered."""
+    def on_probe_reply(self, now: float, probe_id: int) -> str | None:
+        """A probe was answered. Returns the reason to count when none of ours was, or too late, else None."""
         measured = self.idle.answered(now, probe_id)
         if measured is not None:
             ev, rtt_s = measured
             self.rtt.sample(now, rtt_s)
             ev.sample_rtt(rtt_s)
-            return
+            return None
         answer = self.evs.probe_answered(probe_id)
         if answer is None:
-            return
+            return "unexpected_probe_reply"
         ev, proved = answer
         self._events.append(Event(now, "probe", {"peer": self.peer, "ev": ev.index, "outcome": "answered"}))
         if proved:
             self._restore(now, ev, "probe")
+        return None
 
     def on_sack(self, now: float, say: SackFields) -> str | None:
         """Takes a SACK. Returns the reason to count when it cannot be true, else None."""
