@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy.typing as npt
 
@@ -24,6 +24,9 @@ from testbed.fabric.outages import Outages
 from testbed.fabric.settings import LinkSettings
 from testbed.fabric.switching import OvsSwitching, RoutedSwitching, Switching
 from topologies import Topology
+
+if TYPE_CHECKING:
+    from testbed.routing.frr import Routers
 
 _WORKERS = 6
 T = TypeVar("T")
@@ -54,6 +57,13 @@ class Fabric:
     def static(self) -> bool:
         """Whether the switches' tables never change (uSID rules), or routing makes them."""
         return self._switching.static
+
+    @property
+    def routers(self) -> Routers:
+        """The routers of a BGP fabric; UsageError where there are none."""
+        if not isinstance(self._switching, RoutedSwitching):
+            raise UsageError("this fabric has no routers: its switches are Open vSwitch")
+        return self._switching.routers
 
     def deploy(self) -> None:
         """Brings everything up; HostError (or CommandFailed) names what did not come as asked, and nothing is left half done."""
