@@ -127,7 +127,16 @@ def fault_rows(data: RunData, summary: Mapping[str, Any]) -> list[dict[str, Any]
             for fault in entry["faults"]:
                 row = rows.setdefault(fault["fault"], {**{name: fault[name] for name in FAULT_COLUMNS}, "arms": {}})
                 row["arms"].setdefault(arm, []).append(fault)
-    return [{**row, "cells": [_fault_cell(row["arms"].get(arm, [])) for arm in summary["arms"]]} for row in rows.values()]
+    return [
+        {**row, "lasted": _lasted(row["arms"]), "cells": [_fault_cell(row["arms"].get(arm, [])) for arm in summary["arms"]]}
+        for row in rows.values()
+    ]
+
+
+def _lasted(arms: Mapping[str, list[dict[str, Any]]]) -> str:
+    """How long the fault was on, in the first arm and repeat that knows; arms differ by milliseconds."""
+    known = [fault for seen in arms.values() for fault in seen if fault["effective_s"] is not None and fault["end_s"] is not None]
+    return findings.seconds(known[0]["end_s"] - known[0]["effective_s"]) if known else "–"
 
 
 def _fault_cell(seen: list[dict[str, Any]]) -> dict[str, str]:
@@ -212,8 +221,9 @@ def again(data: RunData, summary: Mapping[str, Any]) -> str:
     sets = [word for entry in overrides if isinstance(entry, str) for word in ("--set", entry)]
     seed = [] if summary["seed"] is None else ["--seed", str(summary["seed"])]
     arms = ["--arm", ",".join(data.arms)] if data.arms else []
-    scenario = Path("results") / data.folder.parent.name / data.folder.name / "scenario.yaml"
-    return shlex.join(["sudo", "./testbed.sh", "run", str(scenario), *seed, *arms, *sets])
+    usual = Path("results") / data.folder.parent.name / data.folder.name
+    folder = usual if data.folder.resolve().parts[-3:] == usual.parts else data.folder
+    return shlex.join(["sudo", "./testbed.sh", "run", str(folder / "scenario.yaml"), *seed, *arms, *sets])
 
 
 # --- pictures ----------------------------------------------------------------------------------------------------------------------------

@@ -16,6 +16,9 @@ from testbed.errors import UsageError
 from testbed.report.model import ArmRun, Event, FaultInterval, LinkCounter, StepRow
 
 Row = TypeVar("Row")
+# Fields of an event, by type. What ends in `_s` is a number of seconds, `path` a list of links.
+_TEXTS = ("event", "source", "peer", "from", "to", "reason", "outcome", "fault", "kind", "target", "tier")
+_WHOLE = ("ev", "attempt", "step")
 
 
 @dataclass(frozen=True)
@@ -102,6 +105,8 @@ def read_arm(folder: Path, planned: Mapping[str, Any]) -> ArmRun:
     info = _json_object(folder / "arm.json", problems)
     if not isinstance(info.get("fidelity"), Mapping):
         info["fidelity"] = {}
+    if not isinstance(info["fidelity"].get("reasons", []), list):
+        info["fidelity"] = {**info["fidelity"], "reasons": []}
     events = _events(folder / "events.jsonl", problems)
     steps = _table(folder / "steps.csv", _step_row, problems)
     agents = _agents(folder / "agents.json", problems)
@@ -187,24 +192,30 @@ def _json_object(path: Path, problems: list[str]) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
+def _is_there(path: Path, problems: list[str]) -> bool:
+    """Whether it can be read: a pipe in its place would be waited for, and a link may lead nowhere or round in circles."""
+    there = path.is_file()
+    if not there:
+        problems.append(f"{_where(path)} is {'no file' if path.exists() else 'missing'}")
+    return there
+
+
 def _json(path: Path, problems: list[str]) -> Any:
-    if not path.exists():
-        problems.append(f"{_where(path)} is missing")
+    if not _is_there(path, problems):
         return None
     try:
         return json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         problems.append(f"{_where(path)} is damaged: {error}")
         return None
 
 
 def _scenario(path: Path, problems: list[str]) -> dict[str, Any]:
-    if not path.exists():
-        problems.append("scenario.yaml is missing")
+    if not _is_there(path, problems):
         return {}
     try:
         value = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, ValueError) as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         problems.append(f"scenario.yaml is damaged: {' '.join(str(error).split())}")
         return {}
     return value if isinstance(value, dict) else {}
@@ -218,8 +229,7 @@ def _agents(path: Path, problems: list[str]) -> dict[str, Mapping[str, Any]]:
 
 
 def _events(path: Path, problems: list[str]) -> list[Event]:
-    if not path.exists():
-        problems.append(f"{_where(path)} is missing")
+    if not _is_there(path, problems):
         return []
     events, bad = [], 0
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
@@ -234,9 +244,21 @@ def _events(path: Path, problems: list[str]) -> list[Event]:
 def _event(line: str) -> Event | None:
     try:
         event = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
-    return event if isinstance(event, dict) and _number(event.get("t_s")) is not None else None
+    return event if isinstance(event, dict) and _is_sound(event) else None
+
+
+def _is_sound(event: Event) -> bool:
+    """Whether everything that the statistics read has its type (docs/architecture.md); null stands for nothing anywhere."""
+    told = {name: value for name, value in event.items() if value is not None}
+    required = {"t_s", "event"} | ({"source", "ev"} if told.get("event") in ("ev_state", "probe") else set())
+    if not required <= set(told) or any(_number(told[name]) is None for name in told if name.endswith("_s")):
+        return False
+    texts, whole = (told.get(name) for name in _TEXTS if name in told), (told.get(name) for name in _WHOLE if name in told)
+    path = told.get("path", [])
+    links = isinstance(path, list) and all(isinstance(link, str) for link in path)
+    return links and all(isinstance(text, str) for text in texts) and all(type(number) is int for number in whole)
 
 
 def read_table(path: Path, parse: Callable[[Mapping[str, str]], Row]) -> tuple[list[Row], int]:
@@ -253,8 +275,7 @@ def read_table(path: Path, parse: Callable[[Mapping[str, str]], Row]) -> tuple[l
 
 
 def _table(path: Path, parse: Callable[[Mapping[str, str]], Row], problems: list[str]) -> list[Row]:
-    if not path.exists():
-        problems.append(f"{_where(path)} is missing")
+    if not _is_there(path, problems):
         return []
     rows, bad = read_table(path, parse)
     if bad:

@@ -268,6 +268,21 @@ def test_the_footer_has_the_timers_of_both_sides(whole):
     assert [words for words in told if words not in text] == []
 
 
+def test_a_run_outside_of_results_is_repeated_from_where_it_lies(whole):
+    data = read_run(whole)
+    assert f"run {whole}/scenario.yaml --seed 7" in html.again(data, summarise_data(data))
+
+
+def test_a_run_in_results_is_repeated_by_its_usual_name(whole, tmp_path):
+    data = read_run(Path(shutil.copytree(whole, tmp_path / "results" / "construction-site" / whole.name)))
+    assert f"run results/construction-site/{whole.name}/scenario.yaml" in html.again(data, summarise_data(data))
+
+
+def test_a_faults_row_tells_how_long_it_lasted(whole):
+    rows = html.fault_rows(read_run(whole), summarise(whole))
+    assert [row["lasted"] for row in rows if row["fault"] == "f2"][0].startswith(("4.9", "5"))
+
+
 def test_silent_faults_shorter_than_the_hold_timer_are_counted(whole):
     assert context.hold_sentence(read_run(whole)).startswith("2 of 2 silent faults were over before BGP's hold timer (9 s)")
 
