@@ -280,7 +280,7 @@ def test_a_run_in_results_is_repeated_by_its_usual_name(whole, tmp_path):
 
 def test_a_faults_row_tells_how_long_it_lasted(whole):
     rows = html.fault_rows(read_run(whole), summarise(whole))
-    assert [row["lasted"] for row in rows if row["fault"] == "f2"][0].startswith(("4.9", "5"))
+    assert next(row["lasted"] for row in rows if row["fault"] == "f2").startswith(("4.9", "5"))
 
 
 def test_silent_faults_shorter_than_the_hold_timer_are_counted(whole):
