@@ -111,7 +111,7 @@ def _table_rows(
 ) -> Iterator[dict[str, str]]:
     lines = list(_whole_lines(path, damage))
     header = lines[0].split(",") if lines else []
-    for cells in csv.reader(lines[1:]):
+    for cells in csv.reader(lines[1:], quoting=csv.QUOTE_NONE):
         if cells == header:  # an agent that was configured anew appended its header again
             continue
         if len(cells) != len(header):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +18,9 @@ Row = TypeVar("Row")
 # Fields of an event, by type. What ends in `_s` is a number of seconds, `path` a list of links.
 _TEXTS = ("event", "source", "peer", "from", "to", "reason", "outcome", "fault", "kind", "target", "tier")
 _WHOLE = ("ev", "attempt", "step")
+# Beyond any time in seconds, and any count: what is larger is damage, and would overflow the plots' axes.
+MAX_NUMBER = 1e12
+MAX_LINE_CHARACTERS = 10_000
 
 
 @dataclass(frozen=True)
@@ -123,12 +125,12 @@ def _duration_s(info: Mapping[str, Any], events: list[Event], steps: list[StepRo
     stops = [float(event["t_s"]) for event in events if event.get("event") == "job_stop"]
     if stops:
         return stops[-1]
-    told = info.get("duration_s")
-    if isinstance(told, int | float) and told > 0 and not info.get("interrupted"):
-        return float(told)
+    told = _number(info.get("duration_s")) or 0.0
+    if told > 0 and not info.get("interrupted"):
+        return told
     signs = [float(event["t_s"]) for event in events] + [row.end_s or row.start_s for row in steps]
     last_s = max(signs, default=0.0)
-    return min(last_s, float(told)) if isinstance(told, int | float) and told > 0 else last_s
+    return min(last_s, told) if told > 0 else last_s
 
 
 def _told_problems(folder: Path, info: Mapping[str, Any], events: list[Event], steps: list[StepRow]) -> list[str]:
@@ -169,9 +171,9 @@ def _interval(name: str, plan: Mapping[str, Any], begin: Event, end: Event) -> F
 
 
 def _number(*candidates: Any) -> float | None:
-    """The first candidate that is a finite number."""
+    """The first candidate that is a number which a run can have."""
     for value in candidates:
-        if isinstance(value, int | float) and math.isfinite(value):
+        if isinstance(value, int | float) and abs(value) <= MAX_NUMBER:  # not for NaN
             return float(value)
     return None
 
@@ -262,15 +264,18 @@ def _is_sound(event: Event) -> bool:
 
 
 def read_table(path: Path, parse: Callable[[Mapping[str, str]], Row]) -> tuple[list[Row], int]:
-    """The rows of a CSV that `parse` accepts, and how many it did not (KeyError, ValueError, TypeError)."""
+    """The rows of a CSV that `parse` accepts, and how many it did not (KeyError, ValueError, TypeError), or that are no rows at all."""
     rows: list[Row] = []
-    bad = 0
-    with path.open(encoding="utf-8", errors="replace", newline="") as file:
-        for row in csv.DictReader(file):
-            try:
-                rows.append(parse(row))
-            except (KeyError, ValueError, TypeError):
-                bad += 1
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    sound = [line for line in lines if len(line) <= MAX_LINE_CHARACTERS and "\0" not in line]
+    bad = len(lines) - len(sound)
+    for row in csv.DictReader(sound, quoting=csv.QUOTE_NONE):  # so that a stray quote does not swallow the rest
+        try:
+            if None in row.values():
+                raise ValueError("the row is shorter than the header")
+            rows.append(parse(row))
+        except (KeyError, ValueError, TypeError):
+            bad += 1
     return rows, bad
 
 
@@ -284,16 +289,21 @@ def _table(path: Path, parse: Callable[[Mapping[str, str]], Row], problems: list
 
 
 def _step_row(row: Mapping[str, str]) -> StepRow:
-    end_s = float(row["end_s"]) if row["end_s"] else None
     ok = {"": None, "1": True, "true": True, "0": False, "false": False}[row["ok"].lower()]
-    if end_s is not None and not math.isfinite(end_s):
-        end_s = None
-    return StepRow(int(row["attempt"]), int(row["step"]), int(row["rank"]), float(row["start_s"]), end_s, ok)
+    attempt, step, rank = (int(plausible(int(row[name]))) for name in ("attempt", "step", "rank"))
+    return StepRow(attempt, step, rank, plausible(float(row["start_s"])), _number(float(row["end_s"] or "nan")), ok)
+
+
+def plausible(value: float) -> float:
+    """The value itself; ValueError for NaN and for what is larger than anything in a run."""
+    if _number(value) is None:
+        raise ValueError(f"{value} is no number that a run can have")
+    return value
 
 
 def _link_row(row: Mapping[str, str]) -> tuple[str, str, float, float, float, float]:
-    counters = (float(row["t_s"]), float(row["tx_packets"]), float(row["tx_bytes"]), float(row["dropped_packets"]))
-    return (row["link"], row["from_node"], *counters)
+    t_s, packets, octets, dropped = (plausible(float(row[name])) for name in ("t_s", "tx_packets", "tx_bytes", "dropped_packets"))
+    return (row["link"], row["from_node"], t_s, packets, octets, dropped)
 
 
 def _links(rows: list[tuple[str, str, float, float, float, float]]) -> list[LinkCounter]:
