@@ -3,7 +3,8 @@
     sudo python benchmarks/detection.py [--cuts 100] [--pairs 2] [--rate-mbps 40]
 
 Prints JSON: for each EV that a cut hit, the time from the fault's effect to the last data packet sent on the path, in ms and in base
-RTTs of that pair (the RTT of the idle fabric): median, 99th percentile, maximum; the same from the first packet that was lost; and retirements of healthy EVs.
+RTTs of that pair (the RTT of the idle fabric): median, 99th percentile, maximum; the same from the first packet that was lost; and
+retirements of healthy EVs.
 """
 
 from __future__ import annotations
