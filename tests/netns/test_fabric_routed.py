@@ -69,7 +69,7 @@ def tell_planes() -> dict[str, list[str]]:
     to, link = fabric.net["h2"].IP(), fabric.topology.links_of("h1")[0].name
 
     def used() -> list[str]:
-        flows = [f"ip -6 route get {to} ipproto 17 sport {port} dport 4791" for port in range(50000, 50032)]
+        flows = [f"ip -color=never -6 route get {to} ipproto 17 sport {port} dport 4791" for port in range(50000, 50032)]
         answers = [fabric.net["h1"].cmd(flow) for flow in flows]
         return sorted({answer.partition(" dev ")[2].split()[0] for answer in answers})
 
