@@ -105,7 +105,7 @@ def _effect(
     window = windows.get(fault.id)
     hit = [step for step in judged if window and stats.overlaps(step, window)]
     stalls = [stats.stall_s(step, median_s) for step in hit] if median_s else []
-    slowed = [step for step in hit if median_s and stats.stall_s(step, median_s) > stats.NOISE_SHARE * median_s]
+    slowed = [step for step in hit if median_s and stats.stall_s(step, median_s) > stats.NEGLIGIBLE_SHARE * median_s]
     others = [other for name, other in windows.items() if name != fault.id]
     mine = [detection.after_effect_s for detection in found if detection.fault == fault.id]
     return FaultEffect(

@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 from testbed.report.context import label
-from testbed.report.statistics import NOISE_SHARE, STALLED_RATIO
+from testbed.report.statistics import NEGLIGIBLE_SHARE, STALLED_RATIO
 
 ALIKE_SHARE = 0.1  # arms that differ by less than this share of the larger value are called alike
 
@@ -58,7 +58,16 @@ def healthy_sentence(summary: Mapping[str, Any]) -> str:
     """The arms' own healthy medians: stalls and losses are measured against these, so a reader must see when they differ."""
     medians = {arm: told["healthy_median_s"]["median"] for arm, told in summary["arms"].items()}
     known = [f"{label(arm)} {seconds(median)}" for arm, median in medians.items() if median is not None]
-    return f"Healthy step (median), against which each arm is measured: {', '.join(known) or 'not measured'}."
+    strays = [f"{label(arm)} {share:.1%}" for arm in summary["arms"] if (share := _stray(summary, arm)) is not None]
+    tail = f" The slowest step that no fault touched was above it by: {', '.join(strays)}." if strays else ""
+    return f"Healthy step (median), against which each arm is measured: {', '.join(known) or 'not measured'}.{tail}"
+
+
+def _stray(summary: Mapping[str, Any], arm: str) -> float | None:
+    """How far the slowest step without a fault lies above the healthy median, as a share of it; worst repeat."""
+    repeats = summary["arms"][arm].get("repeats", ())
+    told = [(entry.get("healthy_slowest_s"), entry["metrics"].get("healthy_median_s")) for entry in repeats]
+    return max((slowest / median - 1 for slowest, median in told if slowest and median), default=None)
 
 
 def stalls_title(summary: Mapping[str, Any]) -> str:
@@ -86,25 +95,25 @@ def _ranking(summary: Mapping[str, Any], what: str, told: Mapping[str, float], b
     if not told:
         return f"{what}: not measured"
     listed = ", ".join(f"{label(arm)} {seconds(value)}" for arm, value in told.items())
-    return f"{what}: {listed}{_tail(told, noise_s(summary, told), better, apart)}"
+    return f"{what}: {listed}{_tail(told, negligible_s(summary, told), better, apart)}"
 
 
-def noise_s(summary: Mapping[str, Any], arms: Iterable[str]) -> float:
+def negligible_s(summary: Mapping[str, Any], arms: Iterable[str]) -> float:
     """What a stall must exceed to say anything, in seconds: a share of the largest healthy median; 0 if no median is known."""
     medians = (summary["arms"][arm].get("healthy_median_s", {}).get("median") for arm in arms)
-    return NOISE_SHARE * max((median for median in medians if median), default=0.0)
+    return NEGLIGIBLE_SHARE * max((median for median in medians if median), default=0.0)
 
 
-def _tail(told: Mapping[str, float], noise: float, better: str, apart: bool) -> str:
+def _tail(told: Mapping[str, float], floor: float, better: str, apart: bool) -> str:
     best, worst = min(told, key=lambda arm: told[arm]), max(told, key=lambda arm: told[arm])
     if len(told) < 2:
         return ""
-    if told[worst] - told[best] <= max(ALIKE_SHARE * told[worst], noise):
+    if told[worst] - told[best] <= max(ALIKE_SHARE * told[worst], floor):
         return ": about the same"
     if not apart:
         return ": no clear difference, the repeats' ranges overlap"
-    if told[best] <= noise:  # a ratio to noise would be a large number that means nothing
-        return f": {label(best)} not above noise" if noise else f": {label(best)} is ahead"
+    if told[best] <= floor:  # a ratio to next to nothing would be a large number without meaning
+        return f": {label(best)} under {NEGLIGIBLE_SHARE:.0%} of a step" if floor else f": {label(best)} is ahead"
     return f": {label(best)} {number(told[worst] / told[best])}x {better} than {label(worst)}"
 
 
@@ -172,10 +181,10 @@ def _kind(summary: Mapping[str, Any], kind: str) -> str:
 
 def _kind_tail(summary: Mapping[str, Any], medians: Mapping[str, float]) -> str:
     """Who came off better; a fault that cost every arm less than what makes a step count as stalled was no trouble to any."""
-    noise = noise_s(summary, medians)
-    if len(medians) > 1 and max(medians.values()) < noise / NOISE_SHARE * (STALLED_RATIO - 1):
+    floor = negligible_s(summary, medians)
+    if len(medians) > 1 and max(medians.values()) < floor / NEGLIGIBLE_SHARE * (STALLED_RATIO - 1):
         return ": by the medians less than half a step in each arm, so neither stalled"
-    return _tail(medians, noise, "less", apart=True) if len(medians) > 1 else ""
+    return _tail(medians, floor, "less", apart=True) if len(medians) > 1 else ""
 
 
 def _alone_first(group: Mapping[str, Any]) -> Mapping[str, Any]:

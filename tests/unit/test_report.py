@@ -185,10 +185,16 @@ def unrendered(run: Path) -> dict:
 PICTURES = ("steps", "stalls", "lost", "faults", "paths", "detection", "links")
 
 
-def test_no_ratio_to_a_value_that_is_noise(tmp_path):
+def test_no_ratio_to_next_to_nothing(tmp_path):
     summary = summarise(make_run(tmp_path, repeats=1))
     summary["arms"]["mrc"]["stall_p100_s"]["values"] = [0.01]
-    assert findings.stalls_title(summary).endswith("MRC not above noise")
+    assert findings.stalls_title(summary).endswith("MRC under 5% of a step")
+
+
+def test_the_healthy_sentence_tells_how_far_steps_stray_without_a_fault():
+    repeats = [{"healthy_slowest_s": 0.9, "metrics": {"healthy_median_s": 0.75}}]
+    summary = {"arms": {"mrc": {"healthy_median_s": {"median": 0.75}, "repeats": repeats}}}
+    assert findings.healthy_sentence(summary).endswith("above it by: MRC 20.0%.")
 
 
 def kinds(mrc_s: float, rc_s: float) -> dict:

@@ -183,3 +183,8 @@ def test_groups_count_the_faults_that_hit_nothing_and_leave_them_out_of_medians(
     found = effects_of(run(steps=steps(1, 2, 3, 4, 8), faults=faults, links=links))
     group = effects.group_effects(found, lambda effect: effect.kind)["carrier"]
     assert (group["faults"], group["hit"], group["stall_median_s"]) == (2, 1, 3.0)
+
+
+def test_the_slowest_step_without_a_fault_is_told():
+    arm = run(steps=steps(1, 2, 3.4, 4.4, 9, 10), faults=[link_fault("f1", 5.0, 6.0)])
+    assert stats.healthy_median(arm, stats.job_steps(arm)).slowest_s == pytest.approx(1.4)
