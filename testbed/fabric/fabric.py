@@ -21,8 +21,8 @@ from testbed.fabric.namespaces import offloads_on, switch_offloads_off, write_sy
 from testbed.fabric.net import FabricNet
 from testbed.fabric.netlink import Netlink
 from testbed.fabric.outages import Outages
-from testbed.fabric.settings import LinkSettings
 from testbed.fabric.switching import OvsSwitching, RoutedSwitching, Switching
+from testbed.link_settings import LinkSettings
 from topologies import Topology
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping
 from testbed.errors import HostError
 from testbed.fabric.bpf import CLSACT_EGRESS, PROGRAM_PIN, program_id, row_of
 from testbed.fabric.netlink import Interface, Netlink, TrafficObject, attributes
-from testbed.fabric.settings import LinkSettings
+from testbed.link_settings import LinkSettings
 from topologies import End, Link
 from topologies.addresses import mac
 

@@ -11,7 +11,7 @@ from mininet.log import error, output, setLogLevel
 from testbed import sandbox
 from testbed.errors import TestbedError, UsageError
 from testbed.fabric.fabric import Fabric
-from testbed.fabric.settings import LinkSettings
+from testbed.link_settings import LinkSettings
 from topologies import Topology
 
 DEFAULT_RATE_BPS = 20_000_000

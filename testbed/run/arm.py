@@ -22,11 +22,12 @@ from testbed.reporting import Reporter
 from testbed.routing.options import BgpOptions
 from testbed.run.agents import AgentPool
 from testbed.run.fidelity import Fidelity, Observations, judge
-from testbed.run.plan import SWITCHING_OF_ARM, TRANSPORT_OF_ARM, JobPlan, agent_config, ring_order, transport_parameters
+from testbed.run.plan import SWITCHING_OF_ARM, JobPlan, agent_config, ring_order, transport_parameters
 from testbed.run.record import EventLog
 from testbed.run.supervisor import JobSupervisor
 from testbed.scenario import Scenario
 from testbed.scenario.faults import Fault
+from testbed.scenario.fit import TRANSPORT_OF_ARM
 from topologies import Topology
 
 PROBE_S = 0.4  # how long each sampled link is saturated to see its rate
