@@ -145,7 +145,9 @@ class MrcCore:
         if len(datagram) != PROBE_BYTES:
             raise Malformed("bad_length")
         words = PROBE.unpack_from(datagram, PSN_OFFSET)
-        qp.on_probe(entropy, words[2], words[5])
+        wrong = qp.on_probe(entropy, words[2], words[5])
+        if wrong is not None:
+            raise Malformed(wrong)
 
     def on_receive_done(self, now: float) -> None:
         """The sockets are empty for now: coalesced SACKs, verdicts."""

@@ -57,6 +57,8 @@ class ReceiveQp:
         done: list[Completion],
     ) -> str | None:
         """Places one data packet. Returns the reason to count when it was refused, else None."""
+        if self._framer is None:
+            return "not_connected"
         expected = self._cack + 1
         psn = unwrap(psn24, expected)
         ahead = psn - expected
@@ -133,10 +135,16 @@ class ReceiveQp:
         """When a waiting SACK is due."""
         return self._due
 
-    def on_probe(self, entropy: int, probe_id: int, stamp: int) -> None:
-        """Answers a probe over the path it came on, so that both directions are tested."""
+    def on_probe(self, entropy: int, probe_id: int, stamp: int) -> str | None:
+        """Answers a probe over the path it came on, so that both directions are tested. Returns the reason to count if not, else None.
+
+        An answer that had to wait for `connect` would tell the peer a RTT that is none.
+        """
+        if self._framer is None:
+            return "not_connected"
         offset = probe_id - 0x10000 if probe_id & 0x8000 else probe_id
         self.ready.append((entropy, self._fields(self._cack + 1, entropy, offset, stamp, 0, True)))
+        return None
 
     def transmit(self) -> Iterator[Transmit]:
         """The SACKs that are ready; what the caller does not take stays for the next call."""
