@@ -232,6 +232,7 @@ class MrcCore:
         """Counters for agents.json."""
         return {
             "data_packets_sent": sum(qp.tx_packets for qp in self._send.values()),
+            "data_packets_retransmitted": sum(qp.rtx_packets for qp in self._send.values()),
             "data_packets_received": sum(qp.received_packets for qp in self._receive.values()),
             "sacks_sent": sum(qp.sacks_sent for qp in self._receive.values()),
             "base_rtt_s": {qp.peer: qp.rtt.base_s for qp in self._send.values()},

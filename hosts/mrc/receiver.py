@@ -75,6 +75,14 @@ class ReceiveQp:
         self._region[start : start + len(payload)] = payload
         self.received_packets += 1
         self._received_bytes += len(payload)
+        self._count_in(now, psn, entropy, stamp, imm, done)
+        if rtx:  # its EV is news that the sender must not lose in a batch
+            self._acknowledge(held=False)
+        return None
+
+    def _count_in(self, now: float, psn: int, entropy: int, stamp: int, imm: int | None, done: list[Completion]) -> None:
+        """Books a new packet, with what it completes."""
+        ahead = psn - self._cack - 1
         if imm is not None:
             self._imms[psn] = imm
         completed, in_order = len(done), self._mask == 0 and ahead == 0
@@ -83,9 +91,6 @@ class ReceiveQp:
         else:
             self._mask |= 1 << ahead
         self._note(now, psn, entropy, stamp, in_order, imm is not None or len(done) > completed)
-        if rtx:  # its EV is news that the sender must not lose in a batch
-            self._acknowledge(held=False)
-        return None
 
     def _advance(self, done: list[Completion]) -> None:
         """The next expected PSN arrived: moves the cumulative PSN over all that follow without a gap."""
