@@ -3,7 +3,8 @@
     sudo python benchmarks/detection.py [--cuts 100] [--pairs 2] [--rate-mbps 40]
 
 Prints JSON: for each EV that a cut hit, the time from the fault's effect to the last data packet sent on the path, in ms and in base
-RTTs of that pair: median, 99th percentile, maximum; the same from the first packet that was lost; and retirements of healthy EVs.
+RTTs of that pair (the RTT of the idle fabric): median, 99th percentile, maximum; the same from the first packet that was lost; and
+retirements of healthy EVs.
 """
 
 from __future__ import annotations
@@ -37,12 +38,17 @@ def main(arguments: argparse.Namespace) -> dict[str, Any]:
             cuts = [cut(fabric, rng.choice(used), rng.choice(("carrier", "silent"))) for _ in range(arguments.cuts)]
             reports = streams.stop()
             events = [event for event in streams.events() if event["event"] == "ev_state"]
-        base = {host: report["base_rtt_s"] for host, report in reports.items()}
+        base, idle = ({host: report[key] for host, report in reports.items() if report[key]} for key in ("base_rtt_s", "idle_rtt_s"))
         return {
             "cuts": arguments.cuts, "pairs": pairs, "rate_mbps": arguments.rate_mbps, "seed": arguments.seed,
-            "base_rtt_ms": {host: {peer: round(value * 1e3, 2) for peer, value in by.items()} for host, by in base.items() if by},
-            **evaluate(cuts, events, base),
+            "base_rtt_ms": in_ms(base), "idle_rtt_ms": in_ms(idle),
+            **evaluate(cuts, events, idle),
         }  # fmt: skip
+
+
+def in_ms(by_pair: dict[str, dict[str, float]]) -> dict[str, dict[str, float]]:
+    """Seconds by host and peer as milliseconds."""
+    return {host: {peer: round(value * 1e3, 2) for peer, value in by_peer.items()} for host, by_peer in by_pair.items()}
 
 
 def cut(fabric: Any, link: str, kind: str) -> dict[str, Any]:
@@ -56,7 +62,7 @@ def cut(fabric: Any, link: str, kind: str) -> dict[str, Any]:
     return {"link": link, "kind": kind, "began": began, "ended": ended}
 
 
-def evaluate(cuts: Sequence[dict[str, Any]], events: Sequence[dict[str, Any]], base: dict[str, Any]) -> dict[str, Any]:
+def evaluate(cuts: Sequence[dict[str, Any]], events: Sequence[dict[str, Any]], idle: dict[str, Any]) -> dict[str, Any]:
     """Every retirement belongs to a cut of its path, or is false."""
     rows, false = [], 0
     for event in events:
@@ -66,7 +72,7 @@ def evaluate(cuts: Sequence[dict[str, Any]], events: Sequence[dict[str, Any]], b
         if hit is None:
             false += 1
             continue
-        rtt_s = base[event["source"]][event["peer"]]
+        rtt_s = idle[event["source"]][event["peer"]]
         last_s = max(0.0, event["last_tx_s"] - hit["began"])
         rows.append({"kind": hit["kind"], "rtt": last_s / rtt_s, "ms": last_s * 1e3, "reason": event["reason"],
                      "after_first_loss_ms": (event["last_tx_s"] - event["first_lost_tx_s"]) * 1e3,

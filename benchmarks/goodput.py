@@ -83,8 +83,9 @@ def stream(fabric: Any, pairs: list[tuple[str, str]], folder: Path, seconds: flo
     return {
         "goodput_mbps": round(goodput / 1e6, 2),
         "cpu_us_a_packet": round(sum(report["cpu_s"] for report in reports.values()) / received * 1e6, 1),
+        "sacks_a_packet": round(sum(report.get("sacks_sent", 0) for report in reports.values()) / received, 3),
         "data_packets_received": received,
-        "rtx_packets": sum(report.get("rtx_packets", 0) for report in reports.values()),
+        "retransmitted": sum(report["data_packets_retransmitted"] for report in reports.values()),
     }
 
 

@@ -34,7 +34,7 @@ from testbed.fabric.link_parameters import LinkParameters, write  # noqa: E402
 from testbed.fabric.links import ifindex, shaping_batch, veth_batch  # noqa: E402
 from testbed.fabric.namespaces import switch_offloads_off  # noqa: E402
 from testbed.fabric.netlink import Netlink  # noqa: E402
-from testbed.fabric.settings import MAX_RATE_BPS, LinkSettings  # noqa: E402
+from testbed.link_settings import MAX_RATE_BPS, LinkSettings  # noqa: E402
 from topologies import Link, build  # noqa: E402
 
 BATCH = 64

@@ -34,6 +34,8 @@ class Agent:
 
     def __init__(self, commands: int, messages: int, signals: socket.socket) -> None:
         self._commands, self._messages, self._signals = commands, messages, signals
+        self._fixed = (commands, signals.fileno())
+        self._waited_on: tuple[int, ...] = self._fixed  # ... and the session's sockets
         self._input = b""
         self._session: Session | None = None
         self._incarnation = 0
@@ -57,22 +59,21 @@ class Agent:
     def _turn(self) -> None:
         """Waits for input, a packet or a deadline, and handles it."""
         session = self._session
-        fixed: list[Any] = [self._commands, self._signals]
         if session is None:
-            readable, _, _ = select.select(fixed, (), ())
+            ready, _, _ = select.select(self._fixed, (), ())
         else:
-            readable = self._wait(session, fixed)
-            session.turn([ready for ready in readable if ready not in fixed])
-        if self._signals in readable:
+            ready = self._wait(session)
+            session.turn([descriptor for descriptor in ready if descriptor not in self._fixed])
+        if self._fixed[1] in ready:
             self._status = STATUS_TERMINATED
-        elif self._commands in readable:
+        elif self._fixed[0] in ready:
             self._read()
 
-    def _wait(self, session: Session, fixed: list[Any]) -> list[Any]:
+    def _wait(self, session: Session) -> list[int]:
         """Until something is readable or writable, or the session's deadline has passed; notes how late that was seen."""
         before = time.monotonic()
         deadline = session.next_deadline(before)
-        readable, writable, _ = select.select([*fixed, *session.readers()], session.writers(), (), max(0.0, deadline - before))
+        readable, writable, _ = select.select(self._waited_on, session.writers(), (), max(0.0, deadline - before))
         if deadline > before and not readable and not writable:
             session.note_lateness(time.monotonic() - deadline)
         return readable
@@ -97,6 +98,7 @@ class Agent:
         if self._session is not None:
             raise UsageError("`config` while a job is configured: send `abort` first")
         self._session = Session(parse_config(fields), self._incarnation, self._tell)
+        self._waited_on = (*self._fixed, *self._session.readers())
         self._incarnation += 1
         self._tell({"msg": "ready", "attributes": self._session.attributes()})
 
@@ -112,11 +114,11 @@ class Agent:
         if not session.connected or session.started:
             raise UsageError("`start` is for a job that is connected and not yet started")
         session.start(parse_start(fields))
-        if not self._cpu_before_s:
-            self._cpu_before_s = cpu_s()
         gc.collect()
         gc.freeze()  # nothing here makes cycles, and a collection would be a pause of milliseconds
         gc.disable()
+        if not self._cpu_before_s:
+            self._cpu_before_s = cpu_s()
 
     def _configured(self, command: str) -> Session:
         if self._session is None:

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+Item = TypeVar("Item")
 
 
 class Transmit(NamedTuple):
@@ -105,6 +107,9 @@ class Core(Protocol):
     def take_events(self) -> list[Event]:
         """History events since the last call."""
 
+    def acked_bytes(self) -> int:
+        """Bytes that peers have acknowledged, over all send QPs."""
+
     def flow_rows(self) -> list[tuple[Any, ...]]:
         """One row a send QP for flows.csv: (peer, tx_packets, rtx_packets, acked_bytes, cwnd_packets, srtt_s)."""
 
@@ -113,3 +118,12 @@ class Core(Protocol):
 
     def report(self) -> dict[str, Any]:
         """Counters for agents.json: data_packets_sent, data_packets_received, base_rtt_s by peer, drops by reason."""
+
+
+def taken(items: list[Item]) -> list[Item]:
+    """What `items` holds; it is empty afterwards."""
+    if not items:
+        return []
+    found = items.copy()
+    items.clear()
+    return found

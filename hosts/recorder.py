@@ -34,6 +34,7 @@ class Recorder:
         self._host, self._rank = host, rank
         self._flush_at, self._sample_at = now + FLUSH_EVERY_S, now + SAMPLE_EVERY_S
         self._samples = "flows" in files or "paths" in files
+        self.due = self._next()  # when the next rows or the next flush are due
 
     def events(self, events: Iterable[Event]) -> None:
         """Notes events; their source is this host."""
@@ -53,6 +54,7 @@ class Recorder:
         if not self._samples or now < self._sample_at:
             return False
         self._sample_at += SAMPLE_EVERY_S * (1 + (now - self._sample_at) // SAMPLE_EVERY_S)
+        self.due = self._next()
         return True
 
     def sample(self, now: float, flows: Iterable[tuple[Any, ...]], paths: Iterable[tuple[Any, ...]]) -> None:
@@ -65,14 +67,14 @@ class Recorder:
         if kind in self._lines:
             self._lines[kind].append(",".join(str(cell) for cell in cells) + "\n")
 
-    def next_deadline(self) -> float:
-        """When the next rows or the next flush are due."""
+    def _next(self) -> float:
         return min(self._flush_at, self._sample_at) if self._samples else self._flush_at
 
     def on_timer(self, now: float) -> None:
         """Writes what is buffered, if half a second has passed."""
         if now >= self._flush_at:
             self._flush_at = now + FLUSH_EVERY_S
+            self.due = self._next()
             self.flush()
 
     def flush(self) -> None:

@@ -1,7 +1,7 @@
 """scapy layers of the MRC headers, made from the tables of `hosts.wire`: for tests, captures and decoding, never in the packet path.
 
 scapy takes seconds to import, so nothing is imported before `layers()` is called. After that `IPv6(...)/UDP(dport=4791)/...` dissects into
-BTH, the extension headers of its opcode, the payload and the ICRC.
+BTH, the extension headers of its opcode, the payload and the ICRC; packets of RoCE RC stay with scapy's own layer.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from hosts import wire
 from hosts.wire import Header
 
 DEFAULTS = {("BTH", "pkey"): 0xFFFF, ("TSETH", "type"): 1}
+MRC_OPCODES = 0b110  # bits 7 to 5 of each
 OWN_IN_SCAPY = frozenset({"IPV6", "UDP"})
 
 
@@ -23,16 +24,19 @@ def layers() -> dict[str, Any]:
     Raises:
         ImportError: scapy is not installed.
     """
+    from scapy.contrib import roce
     from scapy.fields import LEIntField
     from scapy.layers.inet import UDP
     from scapy.layers.inet6 import IPv6
-    from scapy.packet import Packet, bind_layers
+    from scapy.packet import Packet, bind_layers, split_layers
 
     made: dict[str, Any] = {"IPV6": IPv6, "UDP": UDP}
     made["ICRC"] = type("ICRC", (Packet,), {"name": "ICRC", "fields_desc": [LEIntField("value", 0)]})
     for header in wire.HEADERS.values():
         if header.name not in OWN_IN_SCAPY:
             made[header.name] = _layer(header, made)
+    made["BTH"].dispatch_hook = classmethod(lambda cls, raw=b"", *_, **__: roce.BTH if raw and raw[0] >> 5 != MRC_OPCODES else cls)
+    split_layers(UDP, roce.BTH, dport=wire.UDP_PORT)  # scapy takes the first layer bound to a port
     for port in sorted(wire.UDP_PORTS, reverse=True):  # the last one bound is the default when building
         bind_layers(UDP, made["BTH"], dport=port)
     return made

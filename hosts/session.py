@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import socket
 import time
 from array import array
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 from typing import Any
 
@@ -25,6 +26,13 @@ Message = dict[str, Any]
 RECEIVE_BATCH = 64
 TRANSMIT_BATCH = 16
 
+# On a link at its rate data packets come one by one. After one that came so long after the last, the socket is not asked for another: the
+# answer would be no, and the next `select` tells as well. Acknowledgements are read to the last one, since missing ones mean losses.
+ALONE_S = 0.0002
+CONTROL_BYTES = 256  # a packet of more carries data
+
+MOST_LATENESSES = 1 << 16  # samples kept; then every second one goes, so that a run of hours needs no more memory
+
 
 class Session:
     """Lives from `config` to `abort` or `stop`. `incarnation` counts the configs of this process: no two share QP numbers or ports."""
@@ -37,13 +45,19 @@ class Session:
             send_to, receive_from = {}, {}
         elif not isinstance(self._job, StreamJob) and not (send_to and receive_from):
             raise UsageError("$.next and $.prev: a ring of more than one rank needs both")
+        self._streams = isinstance(self._job, StreamJob) and bool(send_to)  # then acknowledgements move the job on
         self._peers = {*send_to, *receive_from}
         seed = derived_seed(config.seed, config.host, incarnation)
         self._core, self._network = _transport(config, send_to, receive_from, region, seed)
         self._recorder = Recorder(config.files, config.host, config.rank, time.monotonic())
         self._buffer = memoryview(bytearray(MAX_DATAGRAM_BYTES))
         self._lateness: array[float] = array("d")
-        self._more_to_send = False
+        self._lateness_max_s = 0.0
+        self._readers = tuple(self._network.readers)
+        self._due = float("-inf")  # the deadline of core, job and recorder that holds since the last turn
+        self._job_due: float | None = None
+        self._heard_at = float("-inf")
+        self._more_to_send = self._blocked = False
         self.connected = self.started = False
 
     def attributes(self) -> dict[str, Any]:
@@ -56,53 +70,63 @@ class Session:
             raise UsageError(f"$.peers lacks {', '.join(missing)}: give the attributes of every neighbour")
         self._core.connect({peer: peers[peer] for peer in self._peers})
         self.connected = True
+        self._due = float("-inf")
 
     def start(self, start: Start) -> None:
         """Lets the job begin at its time."""
         self._job.start(start.at, start.first_step, start.attempt)
         self.started = True
+        self._due = float("-inf")
 
-    def readers(self) -> list[Any]:
-        """Sockets to wait on for packets."""
-        return list(self._network.readers)
+    def readers(self) -> tuple[int, ...]:
+        """File descriptors of the sockets to wait on for packets."""
+        return self._readers
 
-    def writers(self) -> list[Any]:
-        """Sockets that were full, to wait on until they take packets again."""
-        return [outlet.socket for outlet in self._network.outlets() if outlet.waiting and not outlet.retry_soon]
+    def writers(self) -> list[int]:
+        """Those of sockets that were full, to wait on until they take packets again."""
+        if not self._blocked:
+            return []
+        return [outlet.socket.fileno() for outlet in self._network.outlets() if outlet.waiting and not outlet.retry_soon]
 
     def next_deadline(self, now: float) -> float:
         """When the next turn is due, even if nothing arrives."""
         if self._more_to_send:
             return now
-        deadline = self._recorder.next_deadline()
-        for other in (self._core.next_deadline(), self._job.next_deadline()):
-            if other is not None and other < deadline:
-                deadline = other
-        for outlet in self._network.outlets():
-            if outlet.waiting and outlet.retry_soon:
-                return min(deadline, now + NOBUFS_PAUSE_S)
-        return deadline
+        if self._blocked and any(outlet.waiting and outlet.retry_soon for outlet in self._network.outlets()):
+            return min(self._due, now + NOBUFS_PAUSE_S)
+        return self._due
+
+    def _next_due(self) -> float:
+        due, core_due = self._recorder.due, self._core.next_deadline()
+        job_due = self._job_due = self._job.next_deadline()
+        if core_due is not None and core_due < due:
+            due = core_due
+        return job_due if job_due is not None and job_due < due else due
 
     def note_lateness(self, lateness_s: float) -> None:
         """Books how late the loop woke up for a deadline."""
         self._lateness.append(lateness_s)
+        self._lateness_max_s = max(self._lateness_max_s, lateness_s)
+        if len(self._lateness) >= MOST_LATENESSES:
+            del self._lateness[::2]
 
-    def turn(self, readable: list[Any]) -> None:
+    def turn(self, readable: Iterable[int]) -> None:
         """Receives, runs timers, moves the job on, sends. Timers come after receiving: an acknowledgement that is here stops its timer."""
-        for sock in readable:
-            self._receive(sock)
+        core = self._core
+        for descriptor in readable:
+            self._receive(*self._network.readers[descriptor])
         now = time.monotonic()
-        self._core.on_receive_done(now)
-        deadline = self._core.next_deadline()
-        if deadline is not None and deadline <= now:
-            self._core.on_timer(now)
+        core.on_receive_done(now)
+        if now >= self._due:
+            core.on_timer(now)
+            self._record(now)
         self._advance(now)
         self._transmit()
         self._report_news()
-        self._record(now)
+        self._due = self._next_due()
 
-    def _receive(self, sock: Any) -> None:
-        port, core, buffer, clock = self._network.readers[sock], self._core, self._buffer, time.monotonic
+    def _receive(self, sock: socket.socket, port: int) -> None:
+        core, buffer, clock = self._core, self._buffer, time.monotonic
         for _ in range(RECEIVE_BATCH):
             try:
                 size = sock.recv_into(buffer)
@@ -111,13 +135,20 @@ class Session:
             except OSError as error:  # what the network said about an earlier packet, or about the interface
                 self._network.counters[f"receive_{error.strerror}"] += 1
                 return
-            core.on_datagram(clock(), port, buffer[:size])
+            now = clock()
+            alone, self._heard_at = now - self._heard_at > ALONE_S, now
+            core.on_datagram(now, port, buffer[:size])
+            if alone and size > CONTROL_BYTES and now < self._due:
+                return
 
     def _advance(self, now: float) -> None:
         job, core = self._job, self._core
-        for completion in core.take_completions():
+        completions = core.take_completions()
+        if not completions and not self._streams and (self._job_due is None or now < self._job_due):
+            return
+        for completion in completions:
             job.on_completion(completion.imm)
-        job.advance(now, self._acked_bytes())
+        job.advance(now, core.acked_bytes())
         peer = self.config.next
         for write in job.take_writes():
             if peer is not None:
@@ -128,36 +159,37 @@ class Session:
             if not record.ok:
                 self._tell({"msg": "wrong_sum", "step": record.step})
 
-    def _acked_bytes(self) -> int:
-        """Only the stream's flow control asks for it."""
-        if not isinstance(self._job, StreamJob):
-            return 0
-        return sum(int(row[3]) for row in self._core.flow_rows())
-
     def _transmit(self) -> None:
         network, sent = self._network, 0
-        for outlet in network.outlets():
-            if outlet.waiting:
-                outlet.flush()
+        if self._blocked:
+            self._flush()
         for packet in islice(self._core.transmit(time.monotonic()), TRANSMIT_BATCH):
-            network.send(packet)
+            self._blocked |= not network.send(packet)
             sent += 1
         self._more_to_send = sent == TRANSMIT_BATCH
 
+    def _flush(self) -> None:
+        self._blocked = False
+        for outlet in self._network.outlets():
+            outlet.flush()
+            self._blocked |= bool(outlet.waiting)
+
     def _report_news(self) -> None:
-        events = self._core.take_events()
+        events, errors = self._core.take_events(), self._core.take_errors()
+        if not events and not errors:
+            return
         known = {event.fields.get("peer") for event in events if event.event == "qp_error"}
-        for error in self._core.take_errors():
+        for error in errors:
             if error.peer not in known:
                 events.append(Event(time.monotonic(), "qp_error", {"peer": error.peer, "reason": error.reason}))
             self._tell({"msg": "qp_error", "peer": error.peer, "reason": error.reason})
-        if events:
-            self._recorder.events(events)
+        self._recorder.events(events)
 
     def _record(self, now: float) -> None:
-        if self._recorder.sample_due(now):
-            self._recorder.sample(now, self._core.flow_rows(), self._core.path_rows())
-        self._recorder.on_timer(now)
+        if now >= self._recorder.due:
+            if self._recorder.sample_due(now):
+                self._recorder.sample(now, self._core.flow_rows(), self._core.path_rows())
+            self._recorder.on_timer(now)
 
     def close(self) -> dict[str, Any]:
         """Notes the step that is not finished, writes the files, destroys the QPs; returns this session's counters."""
@@ -174,7 +206,8 @@ class Session:
             "socket_drops": dropped,
             "sockets": dict(self._network.counters),
             "job": self._job.report(),
-            **_lateness_summary(self._lateness),
+            "lateness_p99_s": round(float(np.percentile(self._lateness, 99)), 6) if self._lateness else 0.0,
+            "lateness_max_s": round(self._lateness_max_s, 6),
         }
 
 
@@ -200,9 +233,3 @@ def _transport(
     mrc = MrcParams.from_mapping(config.params)
     core = MrcCore(config.host, config.address, mrc, send_to, receive_from, region, seed)
     return core, MrcNetwork(config.host, config.ports, config.sockets)
-
-
-def _lateness_summary(lateness_s: array[float]) -> dict[str, float]:
-    if not lateness_s:
-        return {"lateness_p99_s": 0.0, "lateness_max_s": 0.0}
-    return {"lateness_p99_s": round(float(np.percentile(lateness_s, 99)), 6), "lateness_max_s": round(max(lateness_s), 6)}

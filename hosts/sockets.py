@@ -10,7 +10,7 @@ import struct
 from collections import Counter, deque
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from hosts.commands import SocketSettings
 from hosts.core import Transmit
@@ -23,6 +23,7 @@ MAX_DATAGRAM_BYTES = 65536
 # From Linux' asm-generic/socket.h, in6.h and prctl.h; Python's socket module does not have them.
 SO_SNDBUFFORCE, SO_RCVBUFFORCE, SO_ATTACH_FILTER = 32, 33, 26
 IPV6_DONTFRAG = 62
+IPV6_MTU_DISCOVER, IPV6_PMTUDISC_INTERFACE = 23, 4
 BPF_RET_NOTHING = (ctypes.c_ubyte * 8)(0x06)  # the classic BPF program `ret #0`
 
 # The network, or this host's own port to it, is not there: the packet is lost, as it would be behind a cut link.
@@ -39,14 +40,17 @@ class Outlet:
 
     def __init__(self, sock: socket.socket, port: int, counters: Counter[str]) -> None:
         self.socket, self._port, self._counters = sock, port, counters
+        self._sendmsg = sock.sendmsg
         self.waiting: deque[Transmit] = deque()
         self._addresses: dict[str, tuple[str, int, int, int]] = {}
         self.retry_soon = False  # after ENOBUFS the socket looks writable: retry after a pause instead
 
-    def send(self, packet: Transmit) -> None:
-        """Sends the packet, or keeps it if the socket is full; HostError if it is larger than the MTU."""
+    def send(self, packet: Transmit) -> bool:
+        """Sends the packet, or keeps it and says False if the socket is full; HostError if it is larger than the MTU."""
         if self.waiting or not self._send(packet):
-            self.waiting.append(packet._replace(header=bytes(packet.header)))
+            self.waiting.append(packet)
+            return False
+        return True
 
     def flush(self) -> None:
         """Sends what waits, as far as the socket takes it."""
@@ -56,7 +60,10 @@ class Outlet:
     def _send(self, packet: Transmit) -> bool:
         """False if the socket takes nothing now."""
         try:
-            self.socket.sendmsg((packet.header, packet.payload, packet.trailer), (), 0, self._address(packet.destination))
+            self._sendmsg((packet.header, packet.payload, packet.trailer), (), 0, self._addresses[packet.destination])
+        except KeyError:
+            self._addresses[packet.destination] = (packet.destination, self._port, 0, 0)
+            return self._send(packet)
         except BlockingIOError:
             self._counters["send_blocked"] += 1
             self.retry_soon = False
@@ -64,12 +71,6 @@ class Outlet:
         except OSError as error:
             return self._on_error(error, packet)
         return True
-
-    def _address(self, destination: str) -> tuple[str, int, int, int]:
-        address = self._addresses.get(destination)
-        if address is None:
-            address = self._addresses[destination] = (destination, self._port, 0, 0)
-        return address
 
     def _on_error(self, error: OSError, packet: Transmit) -> bool:
         if error.errno in (errno.ENOBUFS, errno.ENOMEM):
@@ -85,14 +86,21 @@ class Outlet:
         ) from error
 
 
+class Reader(NamedTuple):
+    """A socket that receives, and the NIC port behind it."""
+
+    socket: socket.socket
+    port: int
+
+
 class Network(Protocol):
     """A transport's sockets."""
 
     counters: Counter[str]
-    readers: dict[socket.socket, int]  # with the NIC port of each
+    readers: dict[int, Reader]  # by file descriptor
 
-    def send(self, packet: Transmit) -> None:
-        """Sends one packet, or keeps it until the socket takes it."""
+    def send(self, packet: Transmit) -> bool:
+        """Sends one packet, or keeps it until the socket takes it; False if it waits."""
 
     def outlets(self) -> Iterable[Outlet]:
         """All sockets that send."""
@@ -106,25 +114,26 @@ class MrcNetwork:
 
     def __init__(self, host: str, ports: Iterable[int], settings: SocketSettings) -> None:
         self.counters: Counter[str] = Counter()
-        self.readers: dict[socket.socket, int] = {}
-        self._outlets: dict[tuple[int, bool], Outlet] = {}
+        self.readers: dict[int, Reader] = {}
+        self._data: dict[int, Outlet] = {}
+        self._control: dict[int, Outlet] = {}
         for port in ports:
             data, control = (_raw_socket(f"{host}-eth{port}", dscp, settings) for dscp in (settings.data_dscp, settings.control_dscp))
             _receive_nothing(control)
-            self.readers[data] = port
-            self._outlets[port, False], self._outlets[port, True] = Outlet(data, 0, self.counters), Outlet(control, 0, self.counters)
+            self.readers[data.fileno()] = Reader(data, port)
+            self._data[port], self._control[port] = Outlet(data, 0, self.counters), Outlet(control, 0, self.counters)
 
-    def send(self, packet: Transmit) -> None:
-        """Sends out of the packet's NIC port, in its class."""
-        self._outlets[packet.port, packet.control].send(packet)
+    def send(self, packet: Transmit) -> bool:
+        """Sends out of the packet's NIC port, in its class; False if the packet waits."""
+        return (self._control if packet.control else self._data)[packet.port].send(packet)
 
     def outlets(self) -> Iterable[Outlet]:
         """Data and control socket of each port."""
-        return self._outlets.values()
+        return (*self._data.values(), *self._control.values())
 
     def close(self) -> None:
         """Closes every socket."""
-        for outlet in self._outlets.values():
+        for outlet in self.outlets():
             outlet.socket.close()
 
 
@@ -135,17 +144,17 @@ class RcNetwork:
         self.counters: Counter[str] = Counter()
         self._address, self._settings = address, settings
         receiver = _udp_socket(address, UDP_PORT, settings.control_dscp, settings)
-        self.readers: dict[socket.socket, int] = {receiver: 0}
+        self.readers: dict[int, Reader] = {receiver.fileno(): Reader(receiver, 0)}
         self._outlets: dict[int, Outlet] = {}
 
-    def send(self, packet: Transmit) -> None:
-        """Sends from the packet's source port; a QP end sends either data or acknowledgements, so its class never changes."""
+    def send(self, packet: Transmit) -> bool:
+        """Sends from the packet's source port. A QP end sends either data or acknowledgements, so its class never changes."""
         outlet = self._outlets.get(packet.source_port)
         if outlet is None:
             dscp = self._settings.control_dscp if packet.control else self._settings.data_dscp
             sock = _udp_socket(self._address, packet.source_port, dscp, self._settings)
             outlet = self._outlets[packet.source_port] = Outlet(sock, UDP_PORT, self.counters)
-        outlet.send(packet)
+        return outlet.send(packet)
 
     def outlets(self) -> Iterable[Outlet]:
         """One a QP end that has sent."""
@@ -153,7 +162,7 @@ class RcNetwork:
 
     def close(self) -> None:
         """Closes every socket."""
-        for sock in (*self.readers, *(outlet.socket for outlet in self._outlets.values())):
+        for sock in (*(reader.socket for reader in self.readers.values()), *(outlet.socket for outlet in self._outlets.values())):
             sock.close()
 
 
@@ -179,12 +188,16 @@ def _udp_socket(address: str, port: int, dscp: int, settings: SocketSettings) ->
 
 
 def _prepare(sock: socket.socket, dscp: int, settings: SocketSettings, send_buffer_bytes: int) -> None:
-    """Buffers as asked, even above the system's limits; the class; no fragmentation: a packet that does not fit is an error."""
+    """Buffers as asked, even above the system's limits; the class; no fragmentation: a packet that does not fit is an error.
+
+    What fits is the link's MTU alone: with path MTU discovery anyone's "packet too big" message could stop the agent.
+    """
     sock.setblocking(False)
     sock.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, settings.receive_buffer_bytes)
     sock.setsockopt(socket.SOL_SOCKET, SO_SNDBUFFORCE, send_buffer_bytes)
     sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_TCLASS, dscp << 2)
     sock.setsockopt(socket.IPPROTO_IPV6, IPV6_DONTFRAG, 1)
+    sock.setsockopt(socket.IPPROTO_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_INTERFACE)
 
 
 def _receive_nothing(sock: socket.socket) -> None:
@@ -193,8 +206,8 @@ def _receive_nothing(sock: socket.socket) -> None:
     sock.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, program)
 
 
-def socket_drops(socks: Iterable[socket.socket], tables: Iterable[Path] = (Path("/proc/net/raw6"), Path("/proc/net/udp6"))) -> int:
+def socket_drops(descriptors: Iterable[int], tables: Iterable[Path] = (Path("/proc/net/raw6"), Path("/proc/net/udp6"))) -> int:
     """Packets that the kernel dropped at these sockets because their buffers were full: last column, by inode."""
-    inodes = {str(os.fstat(sock.fileno()).st_ino) for sock in socks}
+    inodes = {str(os.fstat(descriptor).st_ino) for descriptor in descriptors}
     rows = (line.split() for table in tables for line in table.read_text().splitlines()[1:])
     return sum(int(row[12]) for row in rows if row[9] in inodes)

@@ -222,11 +222,16 @@ def addresses_crc(head: Buffer) -> int:
     return zlib.crc32(masked, zlib.crc32(b"\xff" * 8))
 
 
+def head_crc(head: Buffer) -> int:
+    """CRC state after the addresses and the first words of BTH, of which resv8a counts as ones."""
+    transport = bytearray(head[BTH_OFFSET:])
+    transport[RESV8A_OFFSET] = 0xFF
+    return zlib.crc32(transport, addresses_crc(head))
+
+
 def icrc(packet: Buffer) -> bytes:
     """ICRC of an inner packet without its ICRC: RoCEv2's rule, the CRC's low byte first."""
-    transport = bytearray(packet[BTH_OFFSET:])
-    transport[RESV8A_OFFSET] = 0xFF
-    return zlib.crc32(transport, addresses_crc(packet)).to_bytes(ICRC_BYTES, "little")
+    return head_crc(packet).to_bytes(ICRC_BYTES, "little")
 
 
 def unwrap(psn: int, near: int) -> int:

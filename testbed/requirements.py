@@ -1,17 +1,20 @@
-"""What this machine must have: looked at by `testbed doctor`, and before a run. Features are tried, not guessed from versions."""
+"""What this machine must have: looked at by `testbed doctor`, and before a run. Features are tried, not guessed from versions.
+
+A feature is tried with the programs that are there: one that misses a program says so, and does not blame the kernel.
+"""
 
 from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from testbed.command import run_any
 from testbed.errors import HostError, TestbedError
+from testbed.routing.daemons import FOLDERS as FRR_FOLDERS
 
-FRR_FOLDERS = ("/usr/lib/frr", "/usr/libexec/frr", "/usr/local/sbin")
 _IN_SANDBOX = ("unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-ec")
 _VETH = "ip link add a0 type veth peer name a1; ip link set a0 up; ip link set a1 up; "
 _HTB = "tc qdisc add dev a0 root handle 1: htb default 20; tc class add dev a0 parent 1: classid 1:20 htb rate 1mbit; "
@@ -19,14 +22,25 @@ _HTB = "tc qdisc add dev a0 root handle 1: htb default 20; tc class add dev a0 p
 
 @dataclass(frozen=True)
 class Check:
-    """One requirement: whether it holds, what was found, and what to do otherwise. Without a `required` one no arm works."""
+    """One requirement: whether it holds, what was found, and what to do otherwise.
+
+    `required` is the doctor's verdict: without it the testbed is of little use. `arm` is the only arm that cannot do without it, if any.
+    """
 
     name: str
     ok: bool
     detail: str
     hint: str
     required: bool
+    arm: str | None = None
 
+    def stops(self, arms: Collection[str]) -> bool:
+        """Whether it keeps one of `arms` from running."""
+        return not self.ok and (self.arm in arms if self.arm else self.required)
+
+
+# The arms that need programs of their own.
+ARM_OF_PURPOSE = {"the MRC arm's switches": "mrc", "the BGP arm": "rc-bgp"}
 
 # program, apt package, what for, required
 PROGRAMS = (
@@ -45,7 +59,6 @@ PROGRAMS = (
     ("ovs-ofctl", "openvswitch-common", "the MRC arm's switches", True),
     ("zebra", "frr", "the BGP arm", False),
     ("bgpd", "frr", "the BGP arm", False),
-    ("vtysh", "frr", "the BGP arm", False),
     ("ping", "iputils-ping", "`h1 ping h2` in the shell", False),
     ("ifconfig", "net-tools", "some commands of Mininet's prompt", False),
 )
@@ -83,9 +96,9 @@ def checks() -> list[Check]:
     return [_root(), *map(_program, PROGRAMS), _libbpf(), *(_features() if os.geteuid() == 0 else [])]
 
 
-def require() -> None:
-    """HostError with all that is missing at once, and what to do about each."""
-    missing = [check for check in checks() if check.required and not check.ok]
+def require(arms: Collection[str]) -> None:
+    """HostError with all at once that keeps one of `arms` from running, and what to do about each."""
+    missing = [check for check in checks() if check.stops(arms)]
     if missing:
         raise HostError("this machine cannot run the testbed: " + "; ".join(f"{c.name}: {c.detail} ({c.hint})" for c in missing))
 
@@ -98,8 +111,9 @@ def _root() -> Check:
 
 def _program(entry: tuple[str, str, str, bool]) -> Check:
     name, package, purpose, required = entry
-    found = shutil.which(name) or _in_folders(name, FRR_FOLDERS)
-    return Check(name, found is not None, found or f"not installed; for {purpose}", f"apt install {package}", required)
+    found = _in_folders(name, FRR_FOLDERS) if package == "frr" else shutil.which(name)
+    detail = found or f"not installed; for {purpose}"
+    return Check(name, found is not None, detail, f"apt install {package}", required, ARM_OF_PURPOSE.get(purpose))
 
 
 def _in_folders(name: str, folders: Iterable[str]) -> str | None:
@@ -129,6 +143,10 @@ def _features() -> list[Check]:
 
 
 def _feature(name: str, script: str, hint: str, required: bool) -> Check:
+    words = (*_IN_SANDBOX[:1], *script.replace(";", " ").split())
+    absent = [program for program, _, _, _ in PROGRAMS if program in words and shutil.which(program) is None]
+    if absent:
+        return Check(name, False, f"not tried, for want of {', '.join(absent)}", "install that first", required)
     result = run_any([*_IN_SANDBOX, script], f"trying {name}")
     good = result.returncode == 0
     said = (result.stderr + result.stdout).strip().splitlines()

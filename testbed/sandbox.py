@@ -22,13 +22,13 @@ from pathlib import Path
 from typing import NoReturn
 
 from testbed.command import run
-from testbed.errors import HostError
+from testbed.errors import HostError, UsageError
 
 RUN_VARIABLE = "TESTBED_RUN"
 """Environment variable that every process of a run carries: the run's mark."""
 _LIFELINE_VARIABLE = "TESTBED_LIFELINE"
 _CLONE_NEWNS, _CLONE_NEWPID, _CLONE_NEWNET = 0x20000, 0x20000000, 0x40000000  # linux/sched.h
-_MS_NOSUID, _MS_NODEV, _MS_NOEXEC, _MS_REC, _MS_PRIVATE = 2, 4, 8, 16384, 1 << 18  # linux/mount.h
+_MS_NOSUID, _MS_NODEV, _MS_NOEXEC, _MS_BIND, _MS_REC, _MS_PRIVATE = 2, 4, 8, 4096, 16384, 1 << 18  # linux/mount.h
 _EXIT_CANNOT = HostError.exit_code
 _PR_SET_PDEATHSIG = 1
 _SENT_BY_TERMINAL = 128  # SI_KERNEL in siginfo: Ctrl-C, which the terminal sends to the whole foreground group by itself
@@ -56,7 +56,8 @@ def enter(argv: Sequence[str]) -> int:
 def run_inside(command: Sequence[str]) -> int:
     """Runs any command as pid 1 of a new sandbox, passes SIGINT and SIGTERM on to it, and returns its exit code.
 
-    A command that was killed by signal n gives 128 + n, as a shell would say. The command should call `prepare` first.
+    A command that was killed by signal n gives 128 + n, as a shell would say. The command must call `prepare` first: until then both
+    signals wait, because the kernel drops those that the first process of a pid namespace has no handler for.
     """
     require_root()
     watched = {signal.SIGINT, signal.SIGTERM, signal.SIGCHLD}
@@ -68,7 +69,7 @@ def run_inside(command: Sequence[str]) -> int:
         keeper = os.fork()
         if keeper == 0:
             os.close(write_end)
-            _keep(command, read_end, environment, before)
+            _keep(command, read_end, environment, before | {signal.SIGINT, signal.SIGTERM})
         return _wait_and_forward(keeper, watched)
     finally:
         os.close(read_end)
@@ -86,16 +87,20 @@ def prepare(keep: Sequence[Path] = ()) -> None:
     """Makes the new namespaces fit for a fabric; the first thing to call inside.
 
     Private /run (with what Open vSwitch and FRR need), /var/tmp and daemon log folders, fresh /sys with bpffs, loopback up, TMPDIR inside
-    /run. A folder that holds the working directory or one of `keep` (the results) stays as it is.
+    /run. The folders in `keep` (the results), the working directory, our source and our Python stay where they are, also below a private
+    tree. UsageError if one of `keep` is itself a tree that must be private.
     """
     if not inside():
         raise HostError(f"prepare: this is process {os.getpid()}, not the first process of a sandbox")
     _heed_lifeline()
-    signal.signal(signal.SIGTERM, _interrupt)
+    _heed_signals()
+    trees = _private_trees()
+    kept = _opened_below(trees, keep)
     _mount("sysfs", "/sys")
     _mount("bpf", "/sys/fs/bpf")
-    for tree in _private_trees(keep):
-        _mount("tmpfs", tree, "mode=0755")
+    for tree in trees:
+        _mount("tmpfs", str(tree), "mode=0755")
+    _bring_back(kept)
     _populate_run()
     run(["ip", "link", "set", "lo", "up"], "setting the sandbox's loopback up")
 
@@ -199,12 +204,35 @@ def _interrupt(_signo: int, _frame: object) -> None:
     raise KeyboardInterrupt
 
 
-def _private_trees(keep: Sequence[Path]) -> list[str]:
-    kept = [path.resolve() for path in (Path.cwd(), *keep)]
+def _heed_signals() -> None:
+    signal.signal(signal.SIGTERM, _interrupt)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGTERM})
+
+
+def _private_trees() -> list[Path]:
     trees = [Path(tree) for tree in _PRIVATE_TREES]
     if not Path("/var/run").is_symlink():
         trees.append(Path("/var/run"))
-    return [str(tree) for tree in trees if tree.is_dir() and not any(path.is_relative_to(tree) for path in kept)]
+    return [tree for tree in trees if tree.is_dir()]
+
+
+def _opened_below(trees: Sequence[Path], keep: Sequence[Path]) -> dict[Path, int]:
+    """The folders that lie below a private tree, each with a descriptor that still leads there when the tree is covered."""
+    wanted = [path.resolve() for path in keep]
+    for path in wanted:
+        if path in trees:
+            raise UsageError(f"{path} is hidden during a run: give a folder below it, as {path / 'results'}")
+    wanted += [Path.cwd(), Path(__file__).resolve().parents[1], Path(sys.prefix), Path(sys.base_prefix)]
+    below = {path for path in wanted if any(tree in path.parents for tree in trees)}
+    return {path: os.open(path, os.O_PATH | os.O_DIRECTORY) for path in sorted(below)}
+
+
+def _bring_back(kept: Mapping[Path, int]) -> None:
+    """Binds each folder to its old place. mount(8) would look the name up anew, so this is mount(2)."""
+    for path, descriptor in kept.items():
+        path.mkdir(parents=True, exist_ok=True)
+        _call("mount", f"/proc/self/fd/{descriptor}".encode(), os.fsencode(path), None, _MS_BIND | _MS_REC, None)
+        os.close(descriptor)
 
 
 def _populate_run() -> None:

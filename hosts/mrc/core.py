@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from random import Random
 from typing import Any
 
 from hosts import wire
-from hosts.core import Completion, Event, PeerSpec, QpError, Transmit
-from hosts.mrc.frames import DATA, DATA_BARE, PROBE, TRANSPORT, Framer, Inspector, Malformed, parse_sack
+from hosts.core import Completion, Event, PeerSpec, QpError, Transmit, taken
+from hosts.mrc.frames import DATA, DATA_BARE, PROBE, PROBE_BYTES, PSN_OFFSET, Framer, Head, Inspector, Malformed, parse_sack
 from hosts.mrc.params import MrcParams
 from hosts.mrc.receiver import ReceiveQp
 from hosts.mrc.sender import SendQp
-from hosts.wire import BTH_OFFSET, ICRC_BYTES, PSN_MASK, RTX_BIT, TS_BIT, WITH_IMMEDIATE
+from hosts.wire import ICRC_BYTES, PSN_MASK, RTX_BIT, TS_BIT, WITH_IMMEDIATE
 
 QP_MASK = 0xFFFFFF
 FIRST_QP = 0x100  # numbers below are kept for special QPs, as QP 2 of endpoint requests
 IMM_BYTES = 4
+TS_FLAG = TS_BIT >> 24  # in the first byte of BTH's last word
+FIRST_DATA, LAST_DATA, SACK, PROBE_REQUEST = wire.WRITE_FIRST, wire.WRITE_ONLY_IMM, wire.SACK, wire.PROBE
 
 
 class MrcCore:
@@ -50,6 +52,7 @@ class MrcCore:
         self._receive = {p: ReceiveQp(p, next(numbers), s.paths, params, region, self._rkey, self._base) for p, s in receive_from.items()}
         self._senders = {qp.qp: qp for qp in self._send.values()}
         self._receivers = {qp.qp: qp for qp in self._receive.values()}
+        self._qps: tuple[ReceiveQp | SendQp, ...] = (*self._receive.values(), *self._send.values())
         self._inspector = Inspector(address)
         self._failed: set[str] = set()
 
@@ -94,80 +97,92 @@ class MrcCore:
     def on_datagram(self, now: float, port: int, datagram: memoryview) -> None:
         """Takes one inner packet; whatever is wrong with it is counted, and changes nothing."""
         try:
-            entropy = self._inspector.inspect(datagram)
-            self._dispatch(now, entropy, datagram)
+            head = self._inspector.inspect(datagram)
+            opcode, qp = head.opcode, head.qp
+            if FIRST_DATA <= opcode <= LAST_DATA and qp in self._receivers:
+                self._on_data(now, self._receivers[qp], head, datagram)
+            elif opcode == SACK and qp in self._senders:
+                self._on_sack(now, self._senders[qp], datagram)
+            elif opcode == PROBE_REQUEST and qp in self._receivers:
+                self._on_probe(self._receivers[qp], head.entropy, datagram)
+            else:
+                raise Malformed("unknown_qp" if opcode in wire.OPCODES else "unknown_opcode")
         except Malformed as problem:
             self._drops[problem.reason] += 1
 
-    def _dispatch(self, now: float, entropy: int, datagram: memoryview) -> None:
-        opcode, flags, _, word_qp, word_psn = TRANSPORT.unpack_from(datagram, BTH_OFFSET)
-        qp = word_qp & QP_MASK
-        if wire.WRITE_FIRST <= opcode <= wire.WRITE_ONLY_IMM and qp in self._receivers:
-            self._on_data(now, self._receivers[qp], entropy, opcode, flags, word_psn, datagram)
-        elif opcode == wire.SACK and qp in self._senders:
-            self._on_sack(now, self._senders[qp], datagram)
-        elif opcode == wire.PROBE and qp in self._receivers:
-            self._on_probe(self._receivers[qp], entropy, datagram)
-        else:
-            raise Malformed("unknown_qp" if opcode in wire.OPCODES else "unknown_opcode")
-
-    def _on_data(self, now: float, qp: ReceiveQp, entropy: int, opcode: int, flags: int, word_psn: int, datagram: memoryview) -> None:
-        form = DATA if word_psn & TS_BIT else DATA_BARE
-        start, imm = BTH_OFFSET + form.size, None
-        pad = flags >> 4 & 3
-        with_imm = opcode in WITH_IMMEDIATE
-        end = len(datagram) - ICRC_BYTES - pad
+    def _on_data(self, now: float, qp: ReceiveQp, head: Head, datagram: memoryview) -> None:
+        stamped, imm = datagram[PSN_OFFSET] & TS_FLAG, None
+        form = DATA if stamped else DATA_BARE
+        start, end = PSN_OFFSET + form.size, head.length_bytes - ICRC_BYTES - head.pad_bytes
+        with_imm = head.opcode in WITH_IMMEDIATE
         if end < start + (IMM_BYTES if with_imm else 0):
             raise Malformed("bad_length")
         if with_imm:
             imm = int.from_bytes(datagram[start : start + IMM_BYTES], "big")
             start += IMM_BYTES
-        words = form.unpack_from(datagram, BTH_OFFSET)
-        va, rkey, length = words[-3:]
+        words = form.unpack_from(datagram, PSN_OFFSET)
+        psn, va, rkey, length = words[0], *words[-3:]
         if length != end - start:
             raise Malformed("bad_length")
-        stamp = words[7] if form is DATA else 0
-        psn, rtx, payload = word_psn & PSN_MASK, bool(word_psn & RTX_BIT), datagram[start:end]
-        wrong = qp.on_data(now, entropy, psn, rtx, stamp, va, rkey, payload, imm, self._completions)
+        stamp = words[3] if stamped else 0
+        wrong = qp.on_data(
+            now, head.entropy, psn & PSN_MASK, psn & RTX_BIT != 0, stamp, va, rkey, datagram[start:end], imm, self._completions
+        )
         if wrong is not None:
             self._drops[wrong] += 1
 
     def _on_sack(self, now: float, qp: SendQp, datagram: memoryview) -> None:
         say = parse_sack(datagram)
         if say.probe_reply:
-            qp.on_probe_reply(now, say.ack_psn_offset & 0xFFFF)
-            return
-        wrong = qp.on_sack(now, say)
+            wrong = qp.on_probe_reply(now, say.ack_psn_offset & 0xFFFF)
+        else:
+            wrong = qp.on_sack(now, say)
         if wrong is not None:
             raise Malformed(wrong)
 
     @staticmethod
     def _on_probe(qp: ReceiveQp, entropy: int, datagram: memoryview) -> None:
-        if len(datagram) != BTH_OFFSET + PROBE.size + ICRC_BYTES:
+        if len(datagram) != PROBE_BYTES:
             raise Malformed("bad_length")
-        words = PROBE.unpack_from(datagram, BTH_OFFSET)
-        qp.on_probe(entropy, words[6], words[9])
+        words = PROBE.unpack_from(datagram, PSN_OFFSET)
+        wrong = qp.on_probe(entropy, words[2], words[5])
+        if wrong is not None:
+            raise Malformed(wrong)
 
     def on_receive_done(self, now: float) -> None:
         """The sockets are empty for now: coalesced SACKs, verdicts."""
         for receiver in self._receive.values():
-            receiver.on_receive_done(now)
+            if receiver.owes_sack:
+                receiver.on_receive_done(now)
         for sender in self._send.values():
-            sender.on_receive_done(now)
+            if sender.heard:
+                sender.on_receive_done(now)
 
-    def transmit(self, now: float) -> Iterator[Transmit]:
+    def transmit(self, now: float) -> Iterable[Transmit]:
         """Everything that may be sent now, SACKs first."""
+        for qp in self._qps:
+            if qp.ready:
+                return self._transmits(now)
+        return ()
+
+    def _transmits(self, now: float) -> Iterator[Transmit]:
         for receiver in self._receive.values():
-            yield from receiver.transmit()
+            if receiver.ready:
+                yield from receiver.transmit()
         for sender in self._send.values():
-            yield from sender.transmit(now)
+            if sender.ready:
+                yield from sender.transmit(now)
 
     # Timers
 
     def next_deadline(self) -> float | None:
         """When on_timer must be called at the latest, or None."""
-        due = [qp.next_deadline() for qps in (self._receive, self._send) for qp in qps.values()]
-        return min((at for at in due if at is not None), default=None)
+        earliest = None
+        for qp in self._qps:
+            due = qp.next_deadline()
+            if due is not None and (earliest is None or due < earliest):
+                earliest = due
+        return earliest
 
     def on_timer(self, now: float) -> None:
         """Runs the timers that are due."""
@@ -189,18 +204,19 @@ class MrcCore:
 
     def take_completions(self) -> list[Completion]:
         """Completions since the last call, in order a peer."""
-        taken, self._completions[:] = list(self._completions), []
-        return taken
+        return taken(self._completions)
 
     def take_errors(self) -> list[QpError]:
         """QP errors since the last call."""
-        taken, self._errors[:] = list(self._errors), []
-        return taken
+        return taken(self._errors)
 
     def take_events(self) -> list[Event]:
         """History lines since the last call; all times in them are CLOCK_MONOTONIC seconds."""
-        taken, self._events[:] = list(self._events), []
-        return taken
+        return taken(self._events)
+
+    def acked_bytes(self) -> int:
+        """Bytes that peers have acknowledged, over all send QPs."""
+        return sum(qp.acked_bytes for qp in self._send.values())
 
     def flow_rows(self) -> list[tuple[Any, ...]]:
         """(peer, tx_packets, rtx_packets, acked_bytes, cwnd_packets, srtt_s) a send QP."""
@@ -216,7 +232,9 @@ class MrcCore:
         """Counters for agents.json."""
         return {
             "data_packets_sent": sum(qp.tx_packets for qp in self._send.values()),
+            "data_packets_retransmitted": sum(qp.rtx_packets for qp in self._send.values()),
             "data_packets_received": sum(qp.received_packets for qp in self._receive.values()),
+            "sacks_sent": sum(qp.sacks_sent for qp in self._receive.values()),
             "base_rtt_s": {qp.peer: qp.rtt.base_s for qp in self._send.values()},
             "idle_rtt_s": {qp.peer: qp.idle.idle_rtt_s for qp in self._send.values()},
             "drops": dict(self._drops),

@@ -3,24 +3,34 @@
 from __future__ import annotations
 
 import ipaddress
+import struct
 from typing import NamedTuple
 from zlib import crc32
 
 from hosts import wire
-from hosts.wire import BTH, BTH_OFFSET, CC_STATE, ICRC_BYTES, IMMDT, METH, PETH, RETH, SETH, TSETH, UDP_PORTS, fast
+from hosts.wire import BTH, BTH_OFFSET, CC_STATE, ICRC_BYTES, IMMDT, METH, PETH, RETH, SETH, TSETH, UDP_PORTS, Header
 
-DATA = fast(BTH, METH, TSETH, RETH)
-DATA_IMM = fast(BTH, METH, TSETH, RETH, IMMDT)
-DATA_BARE = fast(BTH, METH, RETH)
-SACK = fast(BTH, SETH, CC_STATE)
-PROBE = fast(BTH, PETH)
-TRANSPORT = fast(BTH)
-MASKED_RESV8A = 0xFF << 24  # in BTH's second word, as the ICRC sees it
-RESV8A = BTH_OFFSET + wire.RESV8A_OFFSET
+# Everything before BTH's last word (flags and PSN) repeats from packet to packet: addresses, ports, length, opcode, QP. This head is built,
+# checked and summed once, and then remembered; the fast path only packs or unpacks what follows it.
+HEAD_WORDS = len(BTH.words) - 1
+PSN_OFFSET = BTH_OFFSET + BTH.byte_offset("psn") - 1  # of the whole last word
+
+
+def _after_head(*headers: Header) -> struct.Struct:
+    """The `Struct` of BTH's last word and of the headers after BTH."""
+    return struct.Struct(">" + BTH.format[HEAD_WORDS:] + "".join(header.format for header in headers))
+
+
+DATA = _after_head(METH, TSETH, RETH)
+DATA_IMM = _after_head(METH, TSETH, RETH, IMMDT)
+DATA_BARE = _after_head(METH, RETH)
+SACK = _after_head(SETH, CC_STATE)
+PROBE = _after_head(PETH)
 PKEY = 0xFFFF
 TSETH_TYPE = 1
-CACHE_LIMIT = 4096
+CACHE_LIMIT = 8192  # heads; a flood of forged ones must not fill the memory
 SHORTEST = BTH_OFFSET + BTH.size_bytes + ICRC_BYTES
+SACK_BYTES, PROBE_BYTES = (PSN_OFFSET + form.size + ICRC_BYTES for form in (SACK, PROBE))
 
 
 class Malformed(Exception):
@@ -54,14 +64,24 @@ def parse_sack(datagram: memoryview) -> SackFields:
     Raises:
         Malformed: the packet is shorter or longer than a SACK.
     """
-    if len(datagram) != BTH_OFFSET + SACK.size + ICRC_BYTES:
+    if len(datagram) != SACK_BYTES:
         raise Malformed("bad_length")
-    words = SACK.unpack_from(datagram, BTH_OFFSET)
-    number, first, ack_psn_offset, entropy, _, _, cack, cc, mpr, sack_offset, bitmap, state = words[4:]
+    number, first, ack_psn_offset, entropy, _, _, cack, cc, mpr, sack_offset, bitmap, state = SACK.unpack_from(datagram, PSN_OFFSET)
     return SackFields(
         number & wire.PSN_MASK, first & wire.PROBE_REPLY_BIT != 0, ack_psn_offset, entropy, cack & wire.PSN_MASK, cc & 0xF, mpr,
         sack_offset, bitmap, state >> 48, state >> 33 & 0x7FFF, state & 0xFFFFFF,
     )  # fmt: skip
+
+
+class Head(NamedTuple):
+    """What the first 56 bytes of a received packet say: its whole length, EV, CRC state after them, and the BTH's fields."""
+
+    length_bytes: int
+    entropy: int
+    crc: int
+    opcode: int
+    pad_bytes: int
+    qp: int
 
 
 class Framer:
@@ -71,14 +91,19 @@ class Framer:
 
     def __init__(self, source: str, destination: str, own_qp: int, peer_qp: int, udp_port: int) -> None:
         self._source, self._destination = ipaddress.IPv6Address(source).packed, ipaddress.IPv6Address(destination).packed
-        self._qp, self._port = peer_qp | MASKED_RESV8A, udp_port
+        self._qp, self._port = peer_qp, udp_port
         self._ids = own_qp & 0xFFFF, peer_qp & 0xFFFF
-        self._heads: dict[tuple[int, int], tuple[bytes, int]] = {}
+        self._heads: dict[tuple[int, int, int], tuple[bytes, int]] = {}
 
-    def _head(self, entropy: int, content_bytes: int, room: int) -> tuple[bytes, int]:
-        """Template of the first bytes, with `room` for the transport headers, and the CRC state over its masked addresses."""
-        head = wire.addresses(self._source, self._destination, entropy, content_bytes, self._port)
-        entry = self._heads[entropy, content_bytes] = (head + bytes(room), wire.addresses_crc(head))
+    def _head(self, entropy: int, opcode: int, form: struct.Struct, payload_bytes: int) -> tuple[bytes, int]:
+        """Template of all headers, filled up to the PSN's word, and the CRC state over what is filled."""
+        if len(self._heads) >= CACHE_LIMIT:
+            self._heads.clear()
+        pad = -payload_bytes & 3
+        content = PSN_OFFSET - BTH_OFFSET + form.size + payload_bytes + pad + ICRC_BYTES
+        bth = BTH.pack(opcode=opcode, pad=pad, pkey=PKEY, destination_qp=self._qp)[: PSN_OFFSET - BTH_OFFSET]
+        head = wire.addresses(self._source, self._destination, entropy, content, self._port) + bth
+        entry = self._heads[entropy, opcode, form.size + payload_bytes] = (head + bytes(form.size), wire.head_crc(head))
         return entry
 
     def data(
@@ -93,93 +118,81 @@ class Framer:
         payload: memoryview,
         imm: int | None,
     ) -> tuple[bytearray, bytes]:
-        """Header and trailer of a data packet; `psn_flags` is BTH's last word, `msns` METH's two."""
+        """Header and trailer of a data packet; `psn_flags` is BTH's last word, `msns` METH's two; `imm` is None for opcodes without one."""
         size = len(payload)
-        pad = -size & 3
-        room = DATA.size if imm is None else DATA_IMM.size
-        content = room + size + pad + ICRC_BYTES
-        template, crc = self._heads.get((entropy, content)) or self._head(entropy, content, room)
+        form = DATA if imm is None else DATA_IMM
+        template, crc = self._heads.get((entropy, opcode, form.size + size)) or self._head(entropy, opcode, form, size)
         header = bytearray(template)
         if imm is None:
-            DATA.pack_into(header, BTH_OFFSET, opcode, pad << 4, PKEY, self._qp, psn_flags, *msns, stamp, TSETH_TYPE, va, rkey, size)
+            DATA.pack_into(header, PSN_OFFSET, psn_flags, *msns, stamp, TSETH_TYPE, va, rkey, size)
         else:
-            DATA_IMM.pack_into(
-                header, BTH_OFFSET, opcode, pad << 4, PKEY, self._qp, psn_flags, *msns, stamp, TSETH_TYPE, va, rkey, size, imm
-            )
-        crc = crc32(payload, crc32(header[BTH_OFFSET:], crc))
-        header[RESV8A] = 0
-        padding = bytes(pad)
+            DATA_IMM.pack_into(header, PSN_OFFSET, psn_flags, *msns, stamp, TSETH_TYPE, va, rkey, size, imm)
+        crc = crc32(payload, crc32(header[PSN_OFFSET:], crc))
+        if not size & 3:
+            return header, crc.to_bytes(ICRC_BYTES, "little")
+        padding = bytes(-size & 3)
         return header, padding + crc32(padding, crc).to_bytes(ICRC_BYTES, "little")
 
     def sack(self, entropy: int, say: SackFields) -> tuple[bytearray, bytes]:
         """Header and trailer of a SACK sent with `entropy`."""
-        template, crc = self._control(entropy, SACK.size)
+        template, crc = self._heads.get((entropy, wire.SACK, SACK.size)) or self._head(entropy, wire.SACK, SACK, 0)
         header = bytearray(template)
         SACK.pack_into(
-            header, BTH_OFFSET, wire.SACK, 0, PKEY, self._qp, say.number,
+            header, PSN_OFFSET, say.number,
             wire.PROBE_REPLY_BIT if say.probe_reply else 0, say.ack_psn_offset, say.entropy, *self._ids,
             say.cack, say.cc_flags, say.mpr, say.sack_offset, say.bitmap, say.stamp << 48 | say.out_of_order << 33 | say.received,
         )  # fmt: skip
-        return self._sealed(header, crc)
+        return header, crc32(header[PSN_OFFSET:], crc).to_bytes(ICRC_BYTES, "little")
 
     def probe(self, entropy: int, probe_id: int, stamp: int) -> tuple[bytearray, bytes]:
         """Header and trailer of a probe of the path of `entropy`."""
-        template, crc = self._control(entropy, PROBE.size)
+        template, crc = self._heads.get((entropy, wire.PROBE, PROBE.size)) or self._head(entropy, wire.PROBE, PROBE, 0)
         header = bytearray(template)
-        PROBE.pack_into(header, BTH_OFFSET, wire.PROBE, 0, PKEY, self._qp, 0, 0, probe_id, *self._ids, stamp, 0, 0)
-        return self._sealed(header, crc)
-
-    def _control(self, entropy: int, room: int) -> tuple[bytes, int]:
-        content = room + ICRC_BYTES
-        return self._heads.get((entropy, content)) or self._head(entropy, content, room)
-
-    @staticmethod
-    def _sealed(header: bytearray, crc: int) -> tuple[bytearray, bytes]:
-        crc = crc32(header[BTH_OFFSET:], crc)
-        header[RESV8A] = 0
-        return header, crc.to_bytes(ICRC_BYTES, "little")
+        PROBE.pack_into(header, PSN_OFFSET, 0, 0, probe_id, *self._ids, stamp, 0, 0)
+        return header, crc32(header[PSN_OFFSET:], crc).to_bytes(ICRC_BYTES, "little")
 
 
 class Inspector:
-    """Checks received packets: addresses, lengths, ICRC. What depends only on the first 48 bytes is remembered."""
+    """Checks received packets: addresses, lengths, ICRC. What depends only on the head is remembered."""
 
     __slots__ = ("_address", "_known")
 
     def __init__(self, address: str) -> None:
         self._address = ipaddress.IPv6Address(address).packed
-        self._known: dict[bytes, tuple[int, int, int]] = {}
+        self._known: dict[bytes, Head] = {}
 
-    def inspect(self, datagram: memoryview) -> int:
-        """The EV of a sound packet for this host.
+    def inspect(self, datagram: memoryview) -> Head:
+        """The head of a sound packet for this host.
 
         Raises:
             Malformed: with the reason to count.
         """
-        head = bytes(datagram[:BTH_OFFSET])
-        length, entropy, crc = self._known.get(head) or self._learn(head)
-        if len(datagram) != length:
-            raise Malformed("truncated" if len(datagram) < length else "overlong")
-        crc = crc32(datagram[RESV8A + 1 : -ICRC_BYTES], crc32(b"\xff", crc32(datagram[BTH_OFFSET:RESV8A], crc)))
-        if crc.to_bytes(ICRC_BYTES, "little") != datagram[-ICRC_BYTES:]:
+        raw = bytes(datagram[:PSN_OFFSET])
+        head = self._known.get(raw) or self._learn(raw)
+        if len(datagram) != head.length_bytes:
+            raise Malformed("truncated" if len(datagram) < head.length_bytes else "overlong")
+        if crc32(datagram[PSN_OFFSET:-ICRC_BYTES], head.crc) != int.from_bytes(datagram[-ICRC_BYTES:], "little"):
             raise Malformed("icrc")
-        return entropy
+        return head
 
-    def _learn(self, head: bytes) -> tuple[int, int, int]:
-        """(whole length, EV, CRC state) of packets that start with `head`."""
-        if len(head) < BTH_OFFSET:
+    def _learn(self, raw: bytes) -> Head:
+        """Reads a head that is not known yet."""
+        if len(raw) < PSN_OFFSET:
             raise Malformed("truncated")
-        ip, udp = wire.IPV6.unpack(head), wire.UDP.unpack(head, wire.IPV6.size_bytes)
-        self._refuse(head, ip, udp)
-        if len(self._known) >= CACHE_LIMIT:  # a flood of forged heads must not fill the memory
+        ip, udp = wire.IPV6.unpack(raw), wire.UDP.unpack(raw, wire.IPV6.size_bytes)
+        self._refuse(raw, ip, udp)
+        if len(self._known) >= CACHE_LIMIT:
             self._known.clear()
         entropy = wire.entropy_of(udp["source_port"], ip["flow_label"])
-        entry = self._known[head] = (wire.IPV6.size_bytes + ip["payload_length"], entropy, wire.addresses_crc(head))
-        return entry
+        bth = BTH.unpack(raw + bytes(BTH.size_bytes), BTH_OFFSET)
+        length = wire.IPV6.size_bytes + ip["payload_length"]
+        head = self._known[raw] = Head(length, entropy, wire.head_crc(raw), bth["opcode"], bth["pad"], bth["destination_qp"])
+        return head
 
-    def _refuse(self, head: bytes, ip: dict[str, int], udp: dict[str, int]) -> None:
+    def _refuse(self, raw: bytes, ip: dict[str, int], udp: dict[str, int]) -> None:
         if ip["version"] != 6 or ip["next_header"] != wire.PROTOCOL_UDP or udp["destination_port"] not in UDP_PORTS:
             raise Malformed("not_mrc")
-        if head[24:40] != self._address:
+        if raw[24:40] != self._address:
             raise Malformed("wrong_address")
         if udp["length"] != ip["payload_length"] or wire.IPV6.size_bytes + udp["length"] < SHORTEST:
             raise Malformed("bad_length")

@@ -13,6 +13,7 @@ from hosts.wire import DUPLICATE, HELD, PSN_MASK, unwrap
 BITMAP_BITS = 64
 MPR_UNIT = 128
 RECEIVED_UNIT_BYTES = 256
+MOST_READY = 1024  # SACKs that wait; a flood of duplicates or probes asks for more than can be sent, and the newest say most
 
 
 class ReceiveQp:
@@ -28,15 +29,15 @@ class ReceiveQp:
         self._first = self._cack = -1
         self._mask = 0  # bit i: PSN _cack + 1 + i has arrived
         self._imms: dict[int, int] = {}  # immediates that wait for their turn
-        self._received_bytes = self._sacks = 0
+        self._received_bytes = self.sacks_sent = 0
         self._pending = 0  # arrivals since the last SACK
         self._lowest_news = 0  # lowest PSN among them
         self._due: float | None = None
-        self._at_once = False
+        self.owes_sack = False  # at the end of the batch of packets that is being read
         self._last_psn = self._last_entropy = self._last_stamp = 0
         self._duplicate = False
         self._return_ev = 0
-        self._ready: deque[tuple[int, SackFields]] = deque()  # SACKs to send, each with the EV to send it on
+        self.ready: deque[tuple[int, SackFields]] = deque(maxlen=MOST_READY)  # SACKs to send, each with the EV to send it on
 
     def connect(self, framer: Framer, first_psn: int) -> None:
         """Takes the peer's attributes."""
@@ -56,6 +57,8 @@ class ReceiveQp:
         done: list[Completion],
     ) -> str | None:
         """Places one data packet. Returns the reason to count when it was refused, else None."""
+        if self._framer is None:
+            return "not_connected"
         expected = self._cack + 1
         psn = unwrap(psn24, expected)
         ahead = psn - expected
@@ -72,6 +75,14 @@ class ReceiveQp:
         self._region[start : start + len(payload)] = payload
         self.received_packets += 1
         self._received_bytes += len(payload)
+        self._count_in(now, psn, entropy, stamp, imm, done)
+        if rtx:  # its EV is news that the sender must not lose in a batch
+            self._acknowledge(held=False)
+        return None
+
+    def _count_in(self, now: float, psn: int, entropy: int, stamp: int, imm: int | None, done: list[Completion]) -> None:
+        """Books a new packet, with what it completes."""
+        ahead = psn - self._cack - 1
         if imm is not None:
             self._imms[psn] = imm
         completed, in_order = len(done), self._mask == 0 and ahead == 0
@@ -80,9 +91,6 @@ class ReceiveQp:
         else:
             self._mask |= 1 << ahead
         self._note(now, psn, entropy, stamp, in_order, imm is not None or len(done) > completed)
-        if rtx:  # its EV is news that the sender must not lose in a batch
-            self._acknowledge(held=False)
-        return None
 
     def _advance(self, done: list[Completion]) -> None:
         """The next expected PSN arrived: moves the cumulative PSN over all that follow without a gap."""
@@ -103,7 +111,7 @@ class ReceiveQp:
             self._lowest_news = psn
         self._pending += 1
         if last or self._pending >= params.ack_every:
-            self._at_once = True
+            self.owes_sack = True
             return
         due = now + (params.ack_delay_s if in_order else params.ack_gap_delay_s)
         if self._due is None or due < self._due:
@@ -120,7 +128,7 @@ class ReceiveQp:
 
     def on_receive_done(self, now: float) -> None:
         """The socket is empty for now: acknowledges what is due."""
-        if self._at_once:
+        if self.owes_sack:
             self._acknowledge(held=False)
 
     def on_timer(self, now: float) -> None:
@@ -132,15 +140,21 @@ class ReceiveQp:
         """When a waiting SACK is due."""
         return self._due
 
-    def on_probe(self, entropy: int, probe_id: int, stamp: int) -> None:
-        """Answers a probe over the path it came on, so that both directions are tested."""
+    def on_probe(self, entropy: int, probe_id: int, stamp: int) -> str | None:
+        """Answers a probe over the path it came on, so that both directions are tested. Returns the reason to count if not, else None.
+
+        An answer that had to wait for `connect` would tell the peer a RTT that is none.
+        """
+        if self._framer is None:
+            return "not_connected"
         offset = probe_id - 0x10000 if probe_id & 0x8000 else probe_id
-        self._ready.append((entropy, self._fields(self._cack + 1, entropy, offset, stamp, 0, True)))
+        self.ready.append((entropy, self._fields(self._cack + 1, entropy, offset, stamp, 0, True)))
+        return None
 
     def transmit(self) -> Iterator[Transmit]:
         """The SACKs that are ready; what the caller does not take stays for the next call."""
-        while self._ready and self._framer is not None:
-            entropy, fields = self._ready.popleft()
+        while self.ready and self._framer is not None:
+            entropy, fields = self.ready.popleft()
             path = self._paths[entropy % len(self._paths)]
             header, trailer = self._framer.sack(entropy, fields)
             yield Transmit(path.port, path.destination, header, b"", trailer, True)
@@ -152,8 +166,8 @@ class ReceiveQp:
         if not -0x8000 <= offset < 0x8000:
             offset = 0
         for base in self._bases():
-            self._ready.append((self._return_ev, self._fields(base, self._last_entropy, offset, self._last_stamp, flags, False)))
-        self._pending, self._due, self._at_once, self._duplicate = 0, None, False, False
+            self.ready.append((self._return_ev, self._fields(base, self._last_entropy, offset, self._last_stamp, flags, False)))
+        self._pending, self._due, self.owes_sack, self._duplicate = 0, None, False, False
 
     def _bases(self) -> list[int]:
         """First PSNs of the bitmaps to send: the end of what has arrived, the beginning, and all news between."""
@@ -170,10 +184,10 @@ class ReceiveQp:
 
     def _fields(self, base: int, entropy: int, ack_offset: int, stamp: int, cc_flags: int, probe_reply: bool) -> SackFields:
         first = self._cack + 1
-        self._sacks += 1
+        self.sacks_sent += 1
         return SackFields(
-            number=self._sacks & PSN_MASK, probe_reply=probe_reply, ack_psn_offset=ack_offset, entropy=entropy, cack=self._cack & PSN_MASK,
-            cc_flags=cc_flags, mpr=self._params.mpr_packets // MPR_UNIT, sack_offset=base - self._cack,
+            number=self.sacks_sent & PSN_MASK, probe_reply=probe_reply, ack_psn_offset=ack_offset, entropy=entropy,
+            cack=self._cack & PSN_MASK, cc_flags=cc_flags, mpr=self._params.mpr_packets // MPR_UNIT, sack_offset=base - self._cack,
             bitmap=(self._mask >> (base - first)) & ((1 << BITMAP_BITS) - 1), stamp=stamp, out_of_order=min(self._mask.bit_count(), 0x7FFF),
             received=self._received_bytes // RECEIVED_UNIT_BYTES & 0xFFFFFF,
         )  # fmt: skip

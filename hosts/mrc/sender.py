@@ -11,8 +11,9 @@ from hosts import wire
 from hosts.core import Event, PathSpec, QpError, Transmit
 from hosts.mrc.evs import ASSUMED_BAD, GOOD, Ev, EvSet
 from hosts.mrc.frames import Framer, SackFields
-from hosts.mrc.idle import IdleProbes
+from hosts.mrc.idle import IdleProbes, Lifeline
 from hosts.mrc.loss import Allowance, Flight, Packet, Tx
+from hosts.mrc.message import Message
 from hosts.mrc.params import MrcParams
 from hosts.mrc.window import DelayWindow, RttEstimator, Window
 from hosts.wire import DUPLICATE, HELD, PSN_MASK, RTX_BIT, TS_BIT, timestamp, unwrap
@@ -20,27 +21,6 @@ from hosts.wire import DUPLICATE, HELD, PSN_MASK, RTX_BIT, TS_BIT, timestamp, un
 BITMAP_BITS = 64
 COVERAGES = 4  # newest SACK bitmaps remembered: together they say which PSNs the receiver spoke about
 MSN_MASK = 0xFFFF
-
-
-class Message:
-    """One Write-with-Immediate and how far it was cut into packets."""
-
-    __slots__ = ("data", "imm", "msn", "offset", "va")
-
-    def __init__(self, data: memoryview, va: int, imm: int, msn: int) -> None:
-        self.data, self.va, self.imm, self.msn, self.offset = data, va, imm, msn, 0
-
-    def cut(self, psn: int, size_bytes: int) -> Packet:
-        """The next packet."""
-        start, total = self.offset, len(self.data)
-        end = min(start + size_bytes, total)
-        self.offset = end
-        last = end == total
-        if start == 0:
-            opcode = wire.WRITE_ONLY_IMM if last else wire.WRITE_FIRST
-        else:
-            opcode = wire.WRITE_LAST_IMM if last else wire.WRITE_MIDDLE
-        return Packet(psn, opcode, (self.msn, self.msn), self.va + start, self.data[start:end], self.imm if last else None)
 
 
 class SendQp:
@@ -52,6 +32,7 @@ class SendQp:
         self.evs = EvSet(paths, params, rng)
         self.rtt = RttEstimator(params)
         self.idle = IdleProbes(self.evs, params)
+        self.lifeline = Lifeline(self.evs, params)
         self.window: Window = DelayWindow(params, self.rtt)
         self.allowance = Allowance(params, self.rtt)
         self.flight = Flight(self.allowance)
@@ -67,7 +48,8 @@ class SendQp:
         self._messages: deque[Message] = deque()
         self._ends: deque[int] = deque()  # last PSN of each message not yet wholly acknowledged
         self._rtx: list[int] = []  # PSNs to retransmit, a heap: oldest first
-        self._urgent: deque[Packet] = deque()  # copies that a probe timeout sends, whatever the window says
+        self._urgent: deque[tuple[Packet, Ev | None]] = deque()  # copies to send whatever the window says, perhaps on a certain EV
+        self.heard = False  # a SACK came since the last on_receive_done
         self._newest_sack = -1
         self._covers: deque[int] = deque(maxlen=COVERAGES)  # first PSNs of the newest SACK bitmaps
         self._limited = False
@@ -93,25 +75,35 @@ class SendQp:
 
     # Sending
 
+    @property
+    def ready(self) -> bool:
+        """Whether `transmit` may have something to send."""
+        return bool(self._messages or self._rtx or self._urgent or self.evs.bad or self.idle.pending or self.lifeline.pending)
+
     def transmit(self, now: float) -> Iterator[Transmit]:
         """What may be sent now: copies, due probes, retransmissions, new data."""
         if self._framer is None or self.error is not None:
             return
         if (idle := self.idle.due(now)) is not None:
             yield self._probe(*idle, now)
+        if (quiet := self.lifeline.due(now)) is not None:
+            probe_id = self.evs.idle_probe(quiet)
+            self.lifeline.asked(quiet, probe_id)
+            yield self._probe(quiet, probe_id, now)
         for ev in self.evs.due_probes(now, self.rtt.srtt_s) if self.evs.bad else ():
             self._events.append(Event(now, "probe", {"peer": self.peer, "ev": ev.index, "outcome": "sent"}))
             yield self._probe(ev, ev.probe_id, now)
+        stamp = timestamp(now)
         while self._urgent:
-            packet = self._urgent.popleft()
+            packet, wanted = self._urgent.popleft()
             if packet.psn in self._packets:
-                yield self._send(packet, now)
+                yield self._send(packet, now, stamp, wanted)
         while self.flight.count < self.window.cwnd_packets:
             next_packet = self._next_packet()
             if next_packet is None:
                 self._limited = False
                 return
-            yield self._send(next_packet, now)
+            yield self._send(next_packet, now, stamp)
         self._limited = True
 
     def _next_packet(self) -> Packet | None:
@@ -130,11 +122,10 @@ class SendQp:
             self._ends.append(psn)
         return packet
 
-    def _send(self, packet: Packet, now: float) -> Transmit:
+    def _send(self, packet: Packet, now: float, stamp: int, wanted: Ev | None = None) -> Transmit:
         assert self._framer is not None
         before = packet.tx
-        ev = self.evs.pick(before.ev if before is not None else None)
-        stamp = timestamp(now)
+        ev = wanted or self.evs.pick(before.ev if before is not None else None)
         self.flight.send(packet, ev, now, stamp)
         self.tx_packets += 1
         flags = TS_BIT
@@ -153,27 +144,39 @@ class SendQp:
 
     # Acknowledgements
 
-    def on_probe_reply(self, now: float, probe_id: int) -> None:
-        """A probe was answered."""
+    def on_probe_reply(self, now: float, probe_id: int) -> str | None:
+        """A probe was answered. Returns the reason to count when none of ours was, or too late, else None."""
         measured = self.idle.answered(now, probe_id)
         if measured is not None:
             ev, rtt_s = measured
             self.rtt.sample(now, rtt_s)
             ev.sample_rtt(rtt_s)
-            return
+            return None
+        if (alive := self.lifeline.answered(probe_id)) is not None:
+            self._revive(alive)
+            return None
         answer = self.evs.probe_answered(probe_id)
         if answer is None:
-            return
+            return "unexpected_probe_reply"
         ev, proved = answer
         self._events.append(Event(now, "probe", {"peer": self.peer, "ev": ev.index, "outcome": "answered"}))
         if proved:
             self._restore(now, ev, "probe")
+        return None
+
+    def _revive(self, ev: Ev) -> None:
+        """A path carries again after an outage of all: the oldest packet goes there, and the timeouts start anew (the retries do not)."""
+        oldest = self.flight.oldest()
+        if oldest is not None:
+            oldest.copied, self._timeouts = True, 0
+            self._urgent.append((oldest.packet, ev))
 
     def on_sack(self, now: float, say: SackFields) -> str | None:
         """Takes a SACK. Returns the reason to count when it cannot be true, else None."""
         cack = unwrap(say.cack, self._una)
         if cack >= self._next_psn or cack < self.first_psn - 1:
             return "sack_out_of_window"
+        self.heard = True
         named, base = cack + say.ack_psn_offset, cack + say.sack_offset
         trigger = self._packets.get(named)
         known = self._transmission(trigger, say) if trigger is not None and not say.cc_flags & DUPLICATE else None
@@ -203,6 +206,8 @@ class SendQp:
             self.rtt.sample(now, rtt_s)
             sampled.ev.sample_rtt(rtt_s)
         if acked:
+            if self.lifeline.used:
+                self.lifeline.end()
             self._timeouts = self._retries = 0
             self._timeout_base = now
         self.window.on_sack(now, acked, rtt_s, self._limited)
@@ -242,6 +247,7 @@ class SendQp:
 
     def on_receive_done(self, now: float) -> None:
         """After a batch of SACKs: who was outrun, and who is overdue."""
+        self.heard = False
         if self.error is not None:
             return
         for tx in self.flight.outrun(now, self._covered):
@@ -257,7 +263,7 @@ class SendQp:
     def _copy_overdue(self, now: float) -> None:
         """Sends copies of what is overdue, without judging it: perhaps all packets are late alike."""
         late, self._look_at = self.flight.overdue(now)
-        self._urgent.extend(tx.packet for tx in late)
+        self._urgent.extend((tx.packet, None) for tx in late)
 
     def _judge_elders(self, now: float, packet: Packet, arrived: Tx) -> None:
         """A copy arrived, and earlier transmissions of the packet had not: those sent well before it are lost."""
@@ -322,8 +328,13 @@ class SendQp:
         """The earliest of: a packet overdue, a probe timeout, a path probe, an idle probe."""
         if self.error is not None or self._framer is None:
             return None
-        due = [self._look_at, self._timeout_at(), self.evs.next_probe() if self.evs.bad else None, self.idle.next_deadline()]
-        return min((at for at in due if at is not None), default=None)
+        earliest, look_at = self._timeout_at(), self._look_at
+        if look_at is not None and (earliest is None or look_at < earliest):
+            earliest = look_at
+        if not (self.evs.bad or self.idle.pending or self.lifeline.pending):
+            return earliest
+        probes = (earliest, self.evs.next_probe(), self.idle.next_deadline(), self.lifeline.next_deadline())
+        return min((at for at in probes if at is not None), default=None)
 
     def on_timer(self, now: float) -> None:
         """Runs what is due, but for the path probes, which `transmit` sends."""
@@ -357,7 +368,8 @@ class SendQp:
         oldest = self.flight.oldest()
         if oldest is not None:
             oldest.copied = True
-            self._urgent.append(oldest.packet)
+            self._urgent.append((oldest.packet, None))
+        self.lifeline.begin(now)
         self._timeouts += 1
         self._timeout_base = now
 

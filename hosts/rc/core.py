@@ -166,6 +166,10 @@ class RcCore:
         """`rc_timeout` and `rc_nak` since the last call."""
         return _taken(qp.events for qp in self._senders.values())
 
+    def acked_bytes(self) -> int:
+        """Bytes of whole messages that peers have acknowledged, over all send QPs."""
+        return sum(qp.acked_bytes for qp in self._senders.values())
+
     def flow_rows(self) -> list[tuple[Any, ...]]:
         """(peer, tx_packets, rtx_packets, acked_bytes, cwnd_packets, srtt_s) a send QP; bytes of whole messages, the fixed window."""
         return [

@@ -99,7 +99,7 @@ class SendQp:
         nak = syndrome >> 5 == 3
         upto = self._absolute(psn) + (0 if nak else 1)
         if not self.acked <= upto <= self.highest:
-            return "acknowledgement_out_of_window" if upto > self.highest else None
+            return "acknowledgement_out_of_window" if upto > self.highest else "old_acknowledgement"
         self._progress(now, upto)
         if syndrome == wire.NAK_PSN_SEQUENCE:
             self._on_sequence_nak(now)

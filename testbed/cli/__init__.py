@@ -10,8 +10,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit code; nothing is raised, not even for wrong arguments."""
     from testbed.cli.app import cli
     from testbed.cli.failures import guarded
-    from testbed.cli.output import Output
+    from testbed.cli.output import Output, open_standard_streams
 
+    open_standard_streams()
     arguments = list(sys.argv[1:] if argv is None else argv)
     options = arguments[: arguments.index("--")] if "--" in arguments else arguments
 

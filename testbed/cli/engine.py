@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import signal
+from collections.abc import Collection
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,7 +14,8 @@ import click
 
 from testbed.cli.output import Output, quiet_stdout
 from testbed.cli.progress import reporting
-from testbed.errors import HostError
+from testbed.errors import HostError, UsageError
+from testbed.files import make_folder
 
 if TYPE_CHECKING:
     from testbed.cli.targets import Fabric
@@ -22,11 +26,10 @@ def run(scenario: Scenario, drawn: Drawn, results: Path) -> Output:
     """Runs a scenario. Outside of a sandbox it starts the same command again in one, which then writes the answer."""
     from testbed import sandbox
 
+    sandbox.require_root()
+    results = _writable(results)
     if not sandbox.inside():
-        return _again_in_sandbox()
-    # Absolute now: the sandbox hides some folders, and keeps those that are named here.
-    results = results.resolve()
-    results.mkdir(parents=True, exist_ok=True)
+        return _again_in_sandbox(scenario.arms)
     sandbox.prepare(keep=[results])
     from testbed.run import run_scenario
 
@@ -38,12 +41,24 @@ def run(scenario: Scenario, drawn: Drawn, results: Path) -> Output:
     return Output(data, [f"results: {folder}", *verdict], outcome.exit_code)
 
 
-def _again_in_sandbox() -> Output:
+def _writable(results: Path) -> Path:
+    """The folder, made and absolute. UsageError if no run can be written there."""
+    try:
+        make_folder(results)
+        real = Path(os.path.realpath(results, strict=True))
+        if not os.access(real, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, "cannot be written")
+    except OSError as error:
+        raise UsageError(f"--results {results}: {error.strerror}; give a folder that can be made and written") from error
+    return real
+
+
+def _again_in_sandbox(arms: Collection[str]) -> Output:
     """What is missing on this machine is told here, all at once, before anything is set up."""
     from testbed import requirements, sandbox
 
     sandbox.require_root()
-    requirements.require()
+    requirements.require(arms)
     arguments: list[str] = click.get_current_context().obj
     status = sandbox.enter(arguments)
     # The inner command has said everything, unless it was killed.
@@ -96,7 +111,7 @@ def shell(target: Fabric, arm: str) -> Output:
     from testbed import sandbox
 
     if not sandbox.inside():
-        return _again_in_sandbox()
+        return _again_in_sandbox([arm])
     sandbox.prepare()
     from testbed.fabric import shell as fabric_shell
 

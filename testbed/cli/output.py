@@ -45,6 +45,17 @@ def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
+def open_standard_streams() -> None:
+    """Opens what the caller closed (`>&-`) as /dev/null; else the next file opened would become standard output or error."""
+    for descriptor, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest free descriptor, which is this one
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(descriptor, mode, closefd=False))  # noqa: SIM115 - it lives as long as the process
+
+
 def drop_stdout() -> None:
     """Points standard output at nothing, so that the interpreter's last flush does not complain."""
     with contextlib.suppress(OSError, ValueError):

@@ -9,7 +9,7 @@ from pathlib import Path
 import topologies
 from testbed.errors import UsageError
 from testbed.scenario import Scenario, load
-from testbed.scenario.builtin import find, names
+from testbed.scenario.builtin import find, is_file, names
 from testbed.scenario.problems import did_you_mean
 from topologies import Topology
 
@@ -42,7 +42,7 @@ def resolve_fabric(target: str, params: Sequence[str]) -> Fabric:
 
 
 def _is_scenario(target: str) -> bool:
-    return target in names() or "/" in target or target.endswith((".yaml", ".yml")) or Path(target).is_file()
+    return target in names() or "/" in target or target.endswith((".yaml", ".yml")) or is_file(Path(target))
 
 
 def parse_param(text: str) -> tuple[str, int]:
@@ -56,7 +56,7 @@ def parse_param(text: str) -> tuple[str, int]:
 def find_run(target: str, results: Path) -> Path:
     """A run's folder: a path, `latest`, or a scenario's name (its latest run). Raises UsageError."""
     for candidate in (Path(target), results / target):
-        if (candidate / MARK).is_file():
+        if is_file(candidate / MARK):
             return candidate.resolve()
     runs = runs_of(results / target)
     if runs:
@@ -68,6 +68,9 @@ def find_run(target: str, results: Path) -> Path:
 
 def runs_of(folder: Path) -> list[Path]:
     """The runs in a scenario's results folder, oldest first (their names are times)."""
-    if not folder.is_dir() or folder.is_symlink():
+    try:
+        if not folder.is_dir() or folder.is_symlink():
+            return []
+    except OSError:  # a name that the system refuses, as one that is too long
         return []
     return sorted(run for run in folder.iterdir() if (run / MARK).is_file() and not run.is_symlink())

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from testbed.files import write_text
+
 STEPS_COLUMNS = ("attempt", "step", "rank", "host", "start_s", "compute_end_s", "end_s", "ok")
 FLOWS_COLUMNS = ("t_s", "host", "peer", "tx_packets", "rtx_packets", "acked_bytes", "cwnd_packets", "srtt_s")
 PATHS_COLUMNS = ("t_s", "host", "peer", "ev", "state", "tx_packets", "lost_packets", "probes_sent")
@@ -47,7 +49,7 @@ def merge(arm_repeat_dir: Path, start_mono: float, extra_events: Iterable[Mappin
     events = [relative_event(event, start_mono) for event in (*_agent_events(agents, damage), *extra_events)]
     events += [_damage_event(name, lines, events) for name, lines in damage.lines.items()]
     events.sort(key=lambda event: float(event["t_s"]))
-    _write_text(arm_repeat_dir / "events.jsonl", "".join(json.dumps(event, allow_nan=False) + "\n" for event in events))
+    write_text(arm_repeat_dir / "events.jsonl", "".join(json.dumps(event, allow_nan=False) + "\n" for event in events))
 
 
 def relative_event(event: Mapping[str, Any], start_mono: float) -> dict[str, Any]:
@@ -101,7 +103,7 @@ def _merge_table(
     order = "start_s" if "start_s" in columns else "t_s"
     rows.sort(key=lambda row: float(row[order]))
     lines = [",".join(columns), *(",".join(row[column] for column in columns) for row in rows)]
-    _write_text(out / f"{kind}.csv", "\n".join(lines) + "\n")
+    write_text(out / f"{kind}.csv", "\n".join(lines) + "\n")
 
 
 def _table_rows(
@@ -109,7 +111,7 @@ def _table_rows(
 ) -> Iterator[dict[str, str]]:
     lines = list(_whole_lines(path, damage))
     header = lines[0].split(",") if lines else []
-    for cells in csv.reader(lines[1:]):
+    for cells in csv.reader(lines[1:], quoting=csv.QUOTE_NONE):
         if cells == header:  # an agent that was configured anew appended its header again
             continue
         if len(cells) != len(header):
@@ -147,10 +149,3 @@ def _whole_lines(path: Path, damage: _Damage) -> Iterator[str]:
     if rest:
         damage.count(path)
     yield from (line for line in (line.rstrip("\r") for line in whole) if line)
-
-
-def _write_text(path: Path, text: str) -> None:
-    """Replaces the file in one step, so that an interrupted merge never leaves half a file."""
-    temporary = path.with_name(path.name + ".part")
-    temporary.write_text(text, encoding="utf-8")
-    temporary.replace(path)

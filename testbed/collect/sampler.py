@@ -29,20 +29,32 @@ class Sampler:
         self._cpu.writerow(CPU_COLUMNS)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="sampler", daemon=True)
+        self._error: Exception | None = None
         self.cpu_rows: list[tuple[float, float, float, int, float]] = []
 
     def start(self) -> None:
         """Starts sampling."""
         self._thread.start()
 
+    def check(self) -> None:
+        """Raises what kept the sampler from going on, if anything did."""
+        if self._error is not None:
+            raise self._error
+
     def stop(self) -> None:
-        """Takes a last sample and closes the files."""
+        """Takes a last sample and closes the files; OSError if they are not complete."""
         self._stop.set()
         self._thread.join()
-        self._link_file.close()
-        self._cpu_file.close()
+        with self._link_file, self._cpu_file:
+            self.check()
 
     def _run(self) -> None:
+        try:
+            self._sample_until_stopped()
+        except Exception as error:  # noqa: BLE001 - a thread has nobody to raise to: `check` does it in the main thread
+            self._error = error
+
+    def _sample_until_stopped(self) -> None:
         before, due = read_cpu_times(), time.monotonic() + PERIOD_S
         while not self._stop.wait(max(0.0, due - time.monotonic())):
             before = self._sample(before, due)

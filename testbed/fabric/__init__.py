@@ -1,6 +1,6 @@
 """The emulated network: Mininet nodes, shaped veth links with a BPF program on each egress, and switches."""
 
 from testbed.fabric.fabric import Fabric
-from testbed.fabric.settings import LinkSettings
+from testbed.link_settings import LinkSettings
 
 __all__ = ["Fabric", "LinkSettings"]

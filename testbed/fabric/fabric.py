@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy.typing as npt
 
@@ -20,9 +20,13 @@ from testbed.fabric.bpf import LinkProgram, build_bpf, row_of
 from testbed.fabric.namespaces import offloads_on, switch_offloads_off, write_sysctls
 from testbed.fabric.net import FabricNet
 from testbed.fabric.netlink import Netlink
-from testbed.fabric.settings import LinkSettings
+from testbed.fabric.outages import Outages
 from testbed.fabric.switching import OvsSwitching, RoutedSwitching, Switching
+from testbed.link_settings import LinkSettings
 from topologies import Topology
+
+if TYPE_CHECKING:
+    from testbed.routing.frr import Routers
 
 _WORKERS = 6
 T = TypeVar("T")
@@ -45,8 +49,21 @@ class Fabric:
         self._program = LinkProgram()
         self._kernels: dict[str, Netlink] = {}
         self._admin = LinkAdmin(topology, self._kernels, self._program)
+        self._outages = Outages(topology.switches)
         self._down_in_prompt: set[str] = set()
         self._tunnel_mode: str | None = None
+
+    @property
+    def static(self) -> bool:
+        """Whether the switches' tables never change (uSID rules), or routing makes them."""
+        return self._switching.static
+
+    @property
+    def routers(self) -> Routers:
+        """The routers of a BGP fabric; UsageError where there are none."""
+        if not isinstance(self._switching, RoutedSwitching):
+            raise UsageError("this fabric has no routers: its switches are Open vSwitch")
+        return self._switching.routers
 
     def deploy(self) -> None:
         """Brings everything up; HostError (or CommandFailed) names what did not come as asked, and nothing is left half done."""
@@ -102,18 +119,34 @@ class Fabric:
         return self._admin.silence(self.topology.link(link), on)
 
     def stop_switch(self, node: str, orderly: bool) -> Times:
-        """Takes a switch out: its daemons end (asked to, or by SIGKILL) and its interfaces go down. Effective when both ends say so."""
+        """Takes a switch out: its daemons end (asked to, or by SIGKILL) and its interfaces go down. Effective when both ends say so.
+
+        Overlapping outages count, as each will be ended by a boot.
+        """
         self._require_switch(node)
-        issued = time.monotonic()
-        return issued, self._switching.stop(node, orderly, self._admin)[1]
+        return self._outages.begin(node, lambda: self._switching.stop(node, orderly, self._admin))
 
     def boot_switch(self, node: str) -> Times:
-        """Boots it from its boot file, verified; its interfaces come up but those that another fault keeps down."""
+        """Boots it from its boot file, verified; its interfaces come up but those that another fault keeps down.
+
+        While another outage goes on the switch stays off. HostError if it runs.
+        """
         self._require_switch(node)
-        issued = time.monotonic()
+        return self._outages.end(node, lambda: self._boot_verified(node))
+
+    def _boot_verified(self, node: str) -> None:
         self._switching.boot(node, self._admin)
         self._verify_ports_of(node)
-        return issued, time.monotonic()
+
+    def ask_switch(self, node: str, command: str) -> str:
+        """What a switch's daemons say to a command: one of ovs-ofctl (`dump-flows`), or of FRR's vty (`show bgp summary`)."""
+        self._require_switch(node)
+        return self._switching.ask(node, command)
+
+    def set_silent_in_prompt(self, link: str, on: bool) -> None:
+        """As `set_silent`, for a person: saying `on` twice is one fault."""
+        if self._changes_in_prompt(f"silent {link}", not on):
+            self.set_silent(link, on)
 
     def link_counters(self) -> npt.NDArray[Any]:
         """The live map of the link program: row 2 * link.index is what end a sends, the next one what end b sends."""
@@ -144,7 +177,7 @@ class Fabric:
             "burst_bytes": self.settings.burst_bytes,
             "link_program": link_parameters.manifest(self.settings),
             "timings_s": {name: round(value, 3) for name, value in self.timings_s.items()},
-            "host_sysctls": dict(hosts.SYSCTLS),
+            "host_sysctls": dict(self._switching.host_sysctls),
             "kernel_tunnels": self._tunnel_mode or "none",
             **self._switching.manifest(),
         }
@@ -159,7 +192,7 @@ class Fabric:
         for node in self.topology.nodes:
             self._kernels[node] = Netlink(self.pid(node))
         for host in self.topology.hosts:
-            write_sysctls(self.pid(host), hosts.SYSCTLS)
+            write_sysctls(self.pid(host), self._switching.host_sysctls)
         for switch in self.topology.switches:
             write_sysctls(self.pid(switch), self._switching.sysctls)
 
@@ -213,7 +246,7 @@ class Fabric:
 
     def _require_switch(self, node: str) -> None:
         if self.topology.node(node).kind != "switch":
-            raise UsageError(f"{node} is a host: only switches can be stopped and booted")
+            raise UsageError(f"{node} is a host: only switches can be stopped, booted and asked")
 
     def _set_link_in_prompt(self, link: str, up: bool) -> None:
         if self._changes_in_prompt(link, up):
@@ -223,11 +256,11 @@ class Fabric:
         if self._changes_in_prompt(switch, on):
             self.boot_switch(switch) if on else self.stop_switch(switch, orderly=False)
 
-    def _changes_in_prompt(self, name: str, up: bool) -> bool:
+    def _changes_in_prompt(self, what: str, up: bool) -> bool:
         """A user who says `down` twice means one fault: the prompt is one reason, whatever is typed."""
-        changes = up == (name in self._down_in_prompt)
+        changes = up == (what in self._down_in_prompt)
         if changes:
-            (self._down_in_prompt.discard if up else self._down_in_prompt.add)(name)
+            (self._down_in_prompt.discard if up else self._down_in_prompt.add)(what)
         return changes
 
 

@@ -25,6 +25,14 @@ SYSCTLS: Mapping[str, str] = {
     for scope in ("all", "default")
     for key, value in {"accept_ra": "0", "autoconf": "0", "router_solicitations": "0", "accept_dad": "0", "dad_transmits": "0"}.items()
 }
+ROUTED_SYSCTLS: Mapping[str, str] = {
+    **SYSCTLS,
+    "net/ipv6/conf/all/ignore_routes_with_linkdown": "1",
+    "net/ipv6/conf/default/ignore_routes_with_linkdown": "1",
+    "net/ipv6/fib_multipath_hash_policy": "3",
+    "net/ipv6/fib_multipath_hash_fields": "51",  # addresses and ports, not the protocol: other input than the T0s', other hash
+}
+"""Hosts of a routed fabric choose a port (a plane) for each flow by its addresses and ports, and never one without carrier."""
 SWITCH_SYSCTLS: Mapping[str, str] = {f"net/ipv6/conf/{scope}/disable_ipv6": "1" for scope in ("all", "default")}
 """An Open vSwitch's ports are wires to it: the kernel must not speak IPv6 on them."""
 

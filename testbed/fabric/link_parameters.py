@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from testbed.errors import UsageError
 from testbed.fabric.bpf import GENERATORS, MAX_EVS, OUTCOMES, row_of
-from testbed.fabric.settings import LinkSettings
+from testbed.link_settings import LinkSettings
 from topologies import Link, Topology
 
 # Roles of MRC's traffic classes; the values are one implementer's (docs/mrc.md), the program has them as constants.

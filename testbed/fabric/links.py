@@ -17,7 +17,7 @@ from testbed.errors import HostError
 from testbed.fabric.bpf import CLSACT_EGRESS, PROGRAM_PIN, program_id, row_of
 from testbed.fabric.link_parameters import DSCP_CONTROL, DSCP_ROUTING, DSCP_TRIMMED, DSCP_TRIMMED_LASTHOP
 from testbed.fabric.netlink import Interface, Netlink, TrafficObject, attributes
-from testbed.fabric.settings import LinkSettings
+from testbed.link_settings import LinkSettings
 from topologies import End, Link
 from topologies.addresses import mac
 

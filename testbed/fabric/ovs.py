@@ -116,6 +116,10 @@ class OvsSwitch:
         self._ofctl("sending a first packet", "packet-out", "none", f"output:{self._ports[0][1]}", _FIRST_PACKET)
         self._await(lambda: ovs_sockets.widen(self._daemons[1].pid) > len(self._ports), "the socket that it sends from")
 
+    def ask(self, arguments: Sequence[str]) -> str:
+        """What `ovs-ofctl <command> <this switch> <arguments>` prints."""
+        return self._ofctl("asking it", *arguments)
+
     def _wrong_ports(self) -> list[str]:
         argv = self._vsctl("--format=csv", "--no-headings", "--columns=name,ofport,error", "list", "Interface")
         rows = [line.split(",") for line in run(argv, f"switch {self.name}: reading its ports", env=self._environment()).splitlines()]

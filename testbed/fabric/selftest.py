@@ -30,7 +30,7 @@ from testbed.fabric.bpf import row_of
 from testbed.fabric.fabric import Fabric
 from testbed.fabric.link_parameters import DSCP_CONTROL, DSCP_NO_TRIM, DSCP_TRIMMABLE, LinkParameters
 from testbed.fabric.namespaces import entered
-from testbed.fabric.settings import LinkSettings
+from testbed.link_settings import LinkSettings
 from topologies import End, Link, build
 
 RATE_BPS, BASE_RTT_S = 50_000_000, 0.002

@@ -1,4 +1,4 @@
-"""The Mininet prompt on a fabric: `h1 ping h16`, `pingall`, `link t0_1_1 t1_1_1 down`, `switch t1_1_1 stop`."""
+"""The Mininet prompt on a fabric: `h1 ping h16`, `pingall`, `link t0_1_1 t1_1_1 down`, `silent t0_1_1 t1_1_1 on`, `switch t1_1_1 stop`."""
 
 from __future__ import annotations
 
@@ -6,24 +6,73 @@ import sys
 from typing import Any
 
 from mininet.cli import CLI
-from mininet.log import setLogLevel
+from mininet.log import error, output, setLogLevel
 
 from testbed import sandbox
+from testbed.errors import TestbedError, UsageError
 from testbed.fabric.fabric import Fabric
-from testbed.fabric.settings import LinkSettings
+from testbed.link_settings import LinkSettings
 from topologies import Topology
 
 DEFAULT_RATE_BPS = 20_000_000
-GREETING = "The fabric is up. Try: nodes, links, h1 ping -c 3 {last}, link {a} {b} down, exit. Everything ends with this prompt."
+_GREETING = """The fabric is up. Everything ends with this prompt. Try help, nodes, net, and
+  h1 ping -c 3 {last}
+      {ping}
+  link {a} {b} down
+      cuts that fibre, `up` mends it; `silent {a} {b} on` loses its packets while the carrier stays
+  switch {b} stop
+      pulls its plug, `start` boots it; `ask {b} {question}` asks it
+"""
+_STATIC_PING = "goes on one path, the first of the pair, whatever fails: only MRC's agents (`testbed run`) use all"
+_ROUTED_PING = "goes where BGP leads it"
+_NO_IPERF = "start both ends yourself: `{last} iperf3 -s -D -1`, then `h1 iperf3 -c {last}`\n"
+_NO_DPCTL = "there is one switch to a command here: `ask {a} {question}`\n"
 
 
 class Prompt(CLI):  # type: ignore[misc]  # Mininet has no types
-    """Mininet's prompt, without its history file in the home directory: a sandbox leaves nothing behind."""
+    """Mininet's prompt on a fabric, with `silent` and `ask`; a command that fails says so and the prompt goes on."""
+
+    def __init__(self, fabric: Fabric) -> None:
+        self.fabric = fabric
+        self.words = _words(fabric)
+        super().__init__(fabric.net)
 
     def initReadline(self) -> None:  # noqa: N802 - Mininet's name
-        """Line editing only."""
+        """Line editing only, without a history file in the home directory: a sandbox leaves nothing behind."""
         if sys.stdin.isatty():
             import readline  # noqa: F401 - its import is what switches it on
+
+    def onecmd(self, line: str) -> Any:
+        """One line of input."""
+        try:
+            return super().onecmd(line)
+        except TestbedError as failure:
+            error(f"error: {failure}\n")
+            return None
+
+    def do_silent(self, line: str) -> None:
+        """Lose all packets between two nodes, both ways, while the carrier stays up. Usage: silent node1 node2 on|off"""
+        words = line.split()
+        if len(words) != 3 or words[2] not in ("on", "off"):
+            raise UsageError("usage: silent node1 node2 on|off")
+        self.fabric.set_silent_in_prompt(self.fabric.topology.link("-".join(words[:2])).name, words[2] == "on")
+
+    def do_ask(self, line: str) -> None:
+        """Ask one switch. Usage: ask switch dump-flows (ovs-ofctl), or with BGP: ask switch show bgp summary"""
+        switch, _, command = line.partition(" ")
+        if not command.strip():
+            raise UsageError("usage: ask switch command; for instance: ask {a} {question}".format(**self.words))
+        output(self.fabric.ask_switch(switch, command.strip()))
+
+    def do_iperf(self, _line: str) -> None:
+        """How to measure throughput here."""
+        output(_NO_IPERF.format(**self.words))
+
+    do_iperfudp = do_iperf
+
+    def do_dpctl(self, _line: str) -> None:
+        """What to use in its place."""
+        output(_NO_DPCTL.format(**self.words))
 
 
 def run(topology: Topology, arm: str, scenario: Any = None) -> None:
@@ -38,11 +87,17 @@ def run(topology: Topology, arm: str, scenario: Any = None) -> None:
     try:
         fabric.deploy()
         fabric.verify()
-        link = next(found for found in topology.links.values() if found.tier != "NIC-T0")
-        print(GREETING.format(last=topology.hosts[-1], a=link.a.node, b=link.b.node), file=sys.stderr)  # noqa: T201 - a prompt talks
-        Prompt(fabric.net)
+        print(_GREETING.format(**_words(fabric)), end="", file=sys.stderr)  # noqa: T201 - a prompt talks
+        Prompt(fabric)
     finally:
         fabric.remove()
+
+
+def _words(fabric: Fabric) -> dict[str, str]:
+    """Examples from this fabric for what the prompt says."""
+    link = next(found for found in fabric.topology.links.values() if found.tier != "NIC-T0")
+    ping, question = (_STATIC_PING, "dump-flows") if fabric.static else (_ROUTED_PING, "show bgp summary")
+    return {"a": link.a.node, "b": link.b.node, "last": fabric.topology.hosts[-1], "ping": ping, "question": question}
 
 
 def _settings(scenario: Any) -> LinkSettings:

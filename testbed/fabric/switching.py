@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from testbed.command import run
+from testbed.errors import HostError
 from testbed.fabric.admin import LinkAdmin, Times
-from testbed.fabric.hosts import SWITCH_SYSCTLS
+from testbed.fabric.hosts import ROUTED_SYSCTLS, SWITCH_SYSCTLS, SYSCTLS
 from testbed.fabric.ovs import OvsSwitch, detect_datapath, make_template
 from topologies import Link, Topology
 
@@ -25,6 +26,7 @@ class Switching(Protocol):
 
     static: bool
     sysctls: Mapping[str, str]
+    host_sysctls: Mapping[str, str]
 
     def start(self, pid_of: Callable[[str], int], in_parallel: InParallel) -> None:
         """Starts all switches; their interfaces are up."""
@@ -43,6 +45,10 @@ class Switching(Protocol):
     def link_restored(self, link: Link) -> None:
         """After a link came back: what the kernel forgot when an end was set down."""
 
+    def ask(self, node: str, command: str) -> str:
+        """What the daemons of a switch say to a command."""
+        ...
+
     def differences(self) -> dict[str, list[str]] | None:
         """Changed tables by switch; None where they change by design."""
         ...
@@ -60,6 +66,7 @@ class OvsSwitching:
 
     static = True
     sysctls = SWITCH_SYSCTLS
+    host_sysctls = SYSCTLS
 
     def __init__(self, topology: Topology, run_dir: Path, options: Mapping[str, Any]) -> None:
         self._topology, self._run_dir = topology, run_dir
@@ -97,6 +104,10 @@ class OvsSwitching:
     def link_restored(self, link: Link) -> None:
         """Nothing: Open vSwitch's ports are still there."""
 
+    def ask(self, node: str, command: str) -> str:
+        """A command of ovs-ofctl, without the switch's name."""
+        return self._switches[node].ask(command.split())
+
     def differences(self) -> dict[str, list[str]] | None:
         """Tables against boot files."""
         found = {name: switch.differences() for name, switch in self._switches.items()}
@@ -122,12 +133,16 @@ class RoutedSwitching:
 
     static = False
     sysctls: Mapping[str, str] = {}
+    host_sysctls: Mapping[str, str]
 
     def __init__(self, topology: Topology, run_dir: Path, options: Mapping[str, Any]) -> None:
+        from testbed.routing import sysctl
         from testbed.routing.options import BgpOptions
 
         self._topology, self._run_dir = topology, run_dir
         self._options: BgpOptions = options.get("bgp") or BgpOptions()
+        seed = {f"net/{sysctl.SEED}": str(self._options.ecmp_seed << 16)} if sysctl.has_seed() else {}
+        self.host_sysctls = {**ROUTED_SYSCTLS, **seed}
         self._timeout_s = float(options.get("converge_timeout_s", CONVERGE_TIMEOUT_S))
         self._routers: Routers | None = None
 
@@ -135,8 +150,6 @@ class RoutedSwitching:
     def routers(self) -> Routers:
         """The routers; only after `start`."""
         if self._routers is None:
-            from testbed.errors import HostError
-
             raise HostError("the routers were not started: deploy the fabric first")
         return self._routers
 
@@ -172,6 +185,10 @@ class RoutedSwitching:
         """The kernel forgot the T0's addresses and neighbour on a host port."""
         if link.tier == "NIC-T0":
             self.routers.restore_host_port(link.b.node, link.b.ifname)
+
+    def ask(self, node: str, command: str) -> str:
+        """A command of bgpd's vty when it is about BGP, else of zebra's."""
+        return self.routers.daemon(node, "bgpd" if "bgp" in command else "zebra").ask(command)
 
     def differences(self) -> dict[str, list[str]] | None:
         """None: routing changes tables by design."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import statistics as stdlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from typing import Any
 
 from hosts.mrc.params import MrcParams
 from hosts.rc.params import RcParams
+from testbed.report import effects
 from testbed.report.model import ArmRun
 from testbed.report.reading import RunData
 
@@ -17,9 +17,11 @@ LABELS: Mapping[str, str] = {
     "rc-static": "RC, static path",
 }  # fmt: skip
 DEFAULTS: Mapping[str, type] = {"mrc": MrcParams, "mrc-bgp": MrcParams, "rc-bgp": RcParams, "rc-bgp-ovs": RcParams, "rc-static": RcParams}
+TRANSPORT_OF_ARM: Mapping[str, str] = {"mrc": "mrc", "mrc-bgp": "mrc", "rc-bgp": "rc", "rc-bgp-ovs": "rc", "rc-static": "rc"}
 BGP_TIMERS = (
     "profile", "keepalive_s", "hold_s", "connect_retry_s", "advertisement_interval_s", "coalesce_ms", "fast_external_failover", "bfd",
 )  # fmt: skip
+MRC_TIMERS = ("pto_min_s", "rto_min_s", "rto_retries", "probe_interval_s", "probe_successes")
 SWITCHING: Mapping[str, str] = {"ovs": "Open vSwitch", "frr": "FRR routers"}
 ACK_TIMEOUT_UNIT_S = 4.096e-6  # InfiniBand: local ACK timeout = 4.096 us x 2^exponent
 
@@ -29,13 +31,19 @@ def label(arm: str) -> str:
     return LABELS.get(arm, arm)
 
 
-def transport_parameters(run: ArmRun) -> dict[str, tuple[Any, bool]]:
-    """Every parameter of the arm's transport as (value, whether the scenario set it); defaults come from the transport itself."""
+def transport_parameters(run: ArmRun) -> dict[str, Any]:
+    """Every parameter of the arm's transport by name, as arm.json tells it; where that lost one, the transport's own default."""
     told = run.info.get("transport")
-    given = dict(told) if isinstance(told, Mapping) else {}
     kind = DEFAULTS.get(run.arm)
     defaults = {field.name: field.default for field in fields(kind)} if kind else {}
-    return {name: (given.get(name, value), name in given) for name, value in {**defaults, **given}.items()}
+    return {**defaults, **(told if isinstance(told, Mapping) else {})}
+
+
+def set_by_scenario(scenario: Mapping[str, Any], arm: str) -> set[str]:
+    """The names of the transport's parameters that the scenario set for this arm."""
+    told = scenario.get("transport")
+    given = told.get(TRANSPORT_OF_ARM.get(arm, "")) if isinstance(told, Mapping) else None
+    return set(map(str, given)) if isinstance(given, Mapping) else set()
 
 
 def bgp_parameters(run: ArmRun) -> dict[str, Any]:
@@ -63,7 +71,7 @@ def datapath(run: ArmRun) -> str:
 
 def rc_timeout_s(run: ArmRun) -> float | None:
     """The RC agent's ACK timeout in seconds; None if the arm has no RC."""
-    exponent = transport_parameters(run).get("timeout_exponent", (None, False))[0]
+    exponent = transport_parameters(run).get("timeout_exponent")
     return ACK_TIMEOUT_UNIT_S * 2**exponent if isinstance(exponent, int) else None
 
 
@@ -95,7 +103,14 @@ def machine_text(data: RunData) -> str:
 
 def _machine(data: RunData) -> str:
     paths = "; ".join(f"{run.arm}: {datapath(run)}" for run in first_runs(data))
-    return f"Machine: {machine_text(data)}. {paths}"
+    return f"Machine: {machine_text(data)}. {paths}{_links(data)}"
+
+
+def _links(data: RunData) -> str:
+    """The links' rate and MTU, the same in every arm."""
+    told: Mapping[str, Any] = next((run.info["fabric"] for run in first_runs(data) if isinstance(run.info.get("fabric"), Mapping)), {})
+    rate_bps, mtu_bytes = told.get("rate_bps"), told.get("mtu_bytes")
+    return f"; links {rate_bps / 1e6:g} Mbps, MTU {mtu_bytes} B" if isinstance(rate_bps, int | float) and mtu_bytes else ""
 
 
 def fidelity_line(summary: Mapping[str, Any]) -> str:
@@ -115,7 +130,26 @@ def _known(told: Mapping[str, Any], *names: str) -> bool:
 
 
 def _settings(data: RunData) -> str:
-    return "; ".join(line for line in (bgp_line(data), rc_line(data)) if line)
+    return "; ".join(line for line in (mrc_line(data), bgp_line(data), rc_line(data)) if line)
+
+
+def mrc_line(data: RunData) -> str:
+    """MRC's timers as configured, or nothing without an MRC arm. Its reaction to a loss has none: it follows the measured round trips."""
+    for run in first_runs(data):
+        told = transport_parameters(run)
+        if TRANSPORT_OF_ARM.get(run.arm) == "mrc":
+            shown = [_setting(name, told[name]) for name in MRC_TIMERS if told.get(name) is not None]
+            return f"MRC: {', '.join(shown)}"
+    return ""
+
+
+def _setting(name: str, value: Any) -> str:
+    """A parameter for people: hold_s = 9 becomes "hold 9 s"."""
+    stem, _, unit = name.rpartition("_")
+    if unit in ("s", "ms") and isinstance(value, int | float):
+        return f"{stem.replace('_', ' ')} {value:g} {unit}"
+    shown = {True: "on", False: "off"}[value] if isinstance(value, bool) else value
+    return f"{name.replace('_', ' ')} {shown}"
 
 
 def bgp_line(data: RunData) -> str:
@@ -123,8 +157,23 @@ def bgp_line(data: RunData) -> str:
     for run in first_runs(data):
         options = bgp_parameters(run)
         if options:
-            shown = [f"{name} {options[name]}" for name in BGP_TIMERS if options.get(name) is not None]
+            shown = [_setting(name, options[name]) for name in BGP_TIMERS if options.get(name) is not None]
             return "BGP: " + ", ".join(shown) + ("" if options.get("bfd") else ", no BFD")
+    return ""
+
+
+def hold_sentence(data: RunData) -> str:
+    """How many silent faults were over before BGP's hold timer could find them: then it was their end that helped, not the routers."""
+    for run in first_runs(data):
+        hold_s = bgp_parameters(run).get("hold_s")
+        silent = [fault for fault in run.faults if fault.kind == "silent" and fault.happened]
+        lasted = [fault.end_s - fault.begin_s for fault in silent if fault.end_s is not None]
+        if isinstance(hold_s, int | float) and lasted:
+            short = sum(seconds < hold_s for seconds in lasted)
+            return (
+                f"{short} of {len(lasted)} silent faults were over before BGP's hold timer ({hold_s:g} s): what ended their stalls was "
+                "their own end, not the routers."
+            )
     return ""
 
 
@@ -133,26 +182,21 @@ def rc_line(data: RunData) -> str:
     for run in first_runs(data):
         timeout_s = rc_timeout_s(run)
         if timeout_s is not None:
-            retries = transport_parameters(run).get("retries", ("?", False))[0]
+            retries = transport_parameters(run).get("retries", "?")
             return f"RC: ACK timeout {timeout_s:.2f} s, {retries} retries"
     return ""
 
 
-def median_rtt_s(runs: Sequence[ArmRun]) -> float | None:
-    """Median base RTT in seconds over all agents and peers that know one."""
-    known = [
-        float(rtt)
-        for run in runs
-        for agent in run.agents.values()
-        if isinstance(agent.get("base_rtt_s"), Mapping)
-        for rtt in agent["base_rtt_s"].values()
-        if isinstance(rtt, int | float) and rtt > 0
-    ]
-    return stdlib.median(known) if known else None
-
-
 def conservative_line(data: RunData) -> str:
-    """Why the comparison is conservative for MRC."""
-    known = [(label(run.arm), rtt_s) for run in first_runs(data) if (rtt_s := median_rtt_s([run]))]
-    ours = ", ".join(f"{name} {rtt_s * 1e3:.1f} ms" for name, rtt_s in known) or "milliseconds"
-    return f"Base RTT here: {ours} (hardware: about 10 us), but BGP's timers run in real time: the comparison is conservative for MRC."
+    """The round trips of each arm, named for what they are, and why the comparison is conservative for MRC."""
+    told = [f"{label(run.arm)} {text}" for run in first_runs(data) if (text := _rtt_text(run))]
+    ours = ", ".join(told) or "milliseconds"
+    return f"Round trips here: {ours}; on hardware about 10 us. BGP's timers run in real time, so the comparison is conservative for MRC."
+
+
+def _rtt_text(run: ArmRun) -> str:
+    """Medians over the pairs: of idle probes before the job (small packets), and the smallest ever seen (of data, without probes)."""
+    idle_s, smallest_s = (effects.median_rtt_s([run], which) for which in (effects.IDLE_RTT, effects.SMALLEST_RTT))
+    parts = [f"{idle_s * 1e3:.1f} ms (idle probes)"] if idle_s else []
+    parts += [f"{smallest_s * 1e3:.1f} ms (smallest of {'all' if idle_s else 'a data packet'})"] if smallest_s else []
+    return ", ".join(parts)

@@ -8,10 +8,13 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from testbed.report import statistics as stats
-from testbed.report.model import ArmRun, Event, FaultInterval, JobStep
+from testbed.report.model import ArmRun, Event, FaultInterval, JobStep, LinkCounter
 
 GRACE_S = 1.0  # an EV may still be retired for a loss this long after the fault's end: the proof of the loss comes one timeout later
 COUNTER_PERIOD_S = 0.5  # links.csv is sampled this often, so drops are seen up to this much late
+# From here on a link direction carried the job's packets: a transport needs more (data or acknowledgements) for one step, and routing
+# needs fewer a second (a keepalive and its acknowledgement every 3 s).
+TRAFFIC_PACKETS, TRAFFIC_PACKETS_PER_S = 12, 2.0
 
 
 @dataclass(frozen=True)
@@ -19,8 +22,10 @@ class FaultEffect:
     """What one fault did in one arm and repeat.
 
     `stall_s` is what all steps that overlap [effective, end + settle] lost in sum against the healthy median (faster steps make up for
-    slower ones, else a long fault would collect plain noise; never below 0), `stall_max_s` the longest stall among them. Where a stalled
-    step also overlaps another fault the stall cannot be divided: each of these faults gets all of it and is marked `overlapping`.
+    slower ones, else a long fault would collect plain noise; never below 0), `stall_max_s` the longest stall among them. Where a step
+    slowed by more than noise also overlaps another fault that hit traffic the stall cannot be divided: each of these faults gets all of it
+    and is marked `overlapping`. `hit` tells whether the job's packets used the faulted link (`carried_traffic`), None without counters;
+    a fault that hit none has no stall of its own, so both figures are None.
     """
 
     fault: str
@@ -31,6 +36,7 @@ class FaultEffect:
     issued_s: float | None
     effective_s: float | None
     end_s: float | None
+    hit: bool | None
     stall_s: float | None
     stall_max_s: float | None
     overlapping: bool
@@ -46,6 +52,9 @@ class Detection:
 
     The two differ by the time during which the sender had nothing to send. A packet that was on its way when the fault took effect counts
     as lost at that moment. An EV whose last packet left before the effect was never used in vain: 0.
+
+    `base_rtt_s` is the pair's median RTT of idle probes before the job, or the smallest RTT ever seen where it has none;
+    `smallest_rtt_s` is always the latter.
     """
 
     fault: str
@@ -57,6 +66,7 @@ class Detection:
     after_effect_s: float
     after_first_loss_s: float | None
     base_rtt_s: float | None
+    smallest_rtt_s: float | None
 
     def in_rtts(self) -> float | None:
         """`after_effect_s` in base RTTs of the pair."""
@@ -73,9 +83,14 @@ class Detection:
 def fault_effects(run: ArmRun, steps: Sequence[JobStep], median_s: float | None, settle_s: float = stats.SETTLE_S) -> list[FaultEffect]:
     """One entry a fault, in the order of the faults."""
     judged = stats.judged_steps(steps, median_s)
-    windows = {fault.id: (fault.begin_s, fault.until_s(run.duration_s) + settle_s) for fault in run.faults if fault.happened}
+    hit = {fault.id: carried_traffic(run, fault, steps) for fault in run.faults if fault.happened}
+    windows = {
+        fault.id: (fault.begin_s, fault.until_s(run.duration_s) + settle_s)
+        for fault in run.faults
+        if fault.happened and hit[fault.id] is not False
+    }
     found = detections(run)
-    return [_effect(run, fault, judged, median_s, windows, found) for fault in run.faults]
+    return [_effect(run, fault, judged, median_s, windows, found, hit.get(fault.id)) for fault in run.faults]
 
 
 def _effect(
@@ -85,32 +100,63 @@ def _effect(
     median_s: float | None,
     windows: Mapping[str, tuple[float, float]],
     found: Sequence[Detection],
+    hit_traffic: bool | None,
 ) -> FaultEffect:
     window = windows.get(fault.id)
     hit = [step for step in judged if window and stats.overlaps(step, window)]
     stalls = [stats.stall_s(step, median_s) for step in hit] if median_s else []
-    stalled = [step for step in hit if median_s and step.time_s > stats.STALLED_RATIO * median_s]
+    slowed = [step for step in hit if median_s and stats.stall_s(step, median_s) > stats.NEGLIGIBLE_SHARE * median_s]
     others = [other for name, other in windows.items() if name != fault.id]
     mine = [detection.after_effect_s for detection in found if detection.fault == fault.id]
     return FaultEffect(
         fault=fault.id, kind=fault.kind, tier=fault.tier, target=fault.target,
         planned_s=fault.planned_s, issued_s=fault.issued_s, effective_s=fault.effective_s, end_s=fault.end_s,
+        hit=hit_traffic,
         stall_s=max(0.0, sum(step.time_s - median_s for step in hit)) if window and median_s else None,
         stall_max_s=max(stalls, default=0.0) if window and median_s else None,
-        overlapping=any(stats.overlaps(step, other) for step in stalled for other in others),
+        overlapping=any(stats.overlaps(step, other) for step in slowed for other in others),
         crashes=sum(step.cut == "crash" for step in hit),
-        packets_lost=_dropped(run, fault) if window else None,
+        packets_lost=_dropped(run, fault) if fault.happened else None,
         detections=len(mine), detection_max_s=max(mine, default=None),
     )  # fmt: skip
 
 
+def carried_traffic(run: ArmRun, fault: FaultInterval, steps: Sequence[JobStep]) -> bool | None:
+    """Whether the job's packets used the faulted link (or any link of the faulted switch) in this arm; None without counters.
+
+    They did if one of its directions carried more than routing needs in the last step that was complete before the fault; or if the fault
+    swallowed that many, which happens when a flow is moved onto a link that fails silently. The time after that step is left out: while
+    the job stalls, only routing sends, and a session that comes up sends much.
+    """
+    touched = _touched(run, fault)
+    last = max((step for step in steps if step.complete and step.end_s <= fault.begin_s), key=lambda step: step.end_s, default=None)
+    if not any(counter.sent for counter in touched) or last is None:
+        return None
+    # Samples at or before both ends: the window is one sample early rather than to miss what was sent just before it.
+    before = [_at(counter.sent, last.end_s) - _at(counter.sent, last.start_s - COUNTER_PERIOD_S) for counter in touched]
+    lost = [drops for _, drops in _drops(run, fault)]
+    return _is_traffic(max(before), last.time_s) or _is_traffic(max(lost), fault.until_s(run.duration_s) - fault.begin_s)
+
+
+def _is_traffic(packets: float, seconds: float) -> bool:
+    return packets >= max(TRAFFIC_PACKETS, TRAFFIC_PACKETS_PER_S * seconds)
+
+
+def _touched(run: ArmRun, fault: FaultInterval) -> list[LinkCounter]:
+    """The directions of the faulted link, or of all links of the faulted switch."""
+    return [counter for counter in run.links if fault.hits((counter.link,))]
+
+
+def _drops(run: ArmRun, fault: FaultInterval) -> list[tuple[LinkCounter, float]]:
+    """Packets that each touched direction dropped while the fault was on."""
+    end_s = fault.until_s(run.duration_s) + COUNTER_PERIOD_S
+    return [(counter, _at(counter.dropped, end_s) - _at(counter.dropped, fault.begin_s)) for counter in _touched(run, fault)]
+
+
 def _dropped(run: ArmRun, fault: FaultInterval) -> float | None:
     """Packets dropped on the faulted link, or on all links of the faulted switch, while the fault was on; None without counters."""
-    touched = [counter for counter in run.links if fault.hits((counter.link,))]
-    if not touched:
-        return None
-    end_s = fault.until_s(run.duration_s) + COUNTER_PERIOD_S
-    return sum(_at(counter.dropped, end_s) - _at(counter.dropped, fault.begin_s) for counter in touched)
+    drops = _drops(run, fault)
+    return sum(dropped for _, dropped in drops) if drops else None
 
 
 def _at(series: Sequence[tuple[float, float]], t_s: float) -> float:
@@ -119,18 +165,21 @@ def _at(series: Sequence[tuple[float, float]], t_s: float) -> float:
 
 
 def group_effects(effects: Sequence[FaultEffect], key: Callable[[FaultEffect], str]) -> dict[str, dict[str, Any]]:
-    """Median and maximum of the faults' stalls by kind or tier; `alone` leaves out the faults whose stall is shared with another."""
+    """Median and maximum of the faults' stalls by kind or tier, of those that `hit` traffic; `alone` leaves out those whose stall is shared
+    with another fault."""
     groups: dict[str, list[FaultEffect]] = {}
     for effect in effects:
-        if effect.stall_s is not None:
+        if effect.stall_s is not None or effect.hit is False:
             groups.setdefault(key(effect), []).append(effect)
     return {name: _group(members) for name, members in sorted(groups.items())}
 
 
 def _group(members: Sequence[FaultEffect]) -> dict[str, Any]:
-    alone = [effect for effect in members if not effect.overlapping]
+    hit = [effect for effect in members if effect.hit is not False]
+    alone = [effect for effect in hit if not effect.overlapping]
     return {
         "faults": len(members),
+        "hit": len(hit),
         **_median_max([effect.stall_s for effect in members]),
         "alone": {"faults": len(alone), **_median_max([effect.stall_s for effect in alone])},
         "crashes": sum(effect.crashes for effect in members),
@@ -183,21 +232,28 @@ def _detection(run: ArmRun, event: Event, fault: FaultInterval, last_tx_s: float
         fault=fault.id, kind=fault.kind, host=host, peer=peer, ev=int(event.get("ev", -1)), t_s=float(event["t_s"]),
         after_effect_s=max(0.0, last_tx_s - fault.begin_s),
         after_first_loss_s=max(0.0, last_tx_s - max(fault.begin_s, float(first))) if isinstance(first, int | float) else None,
-        base_rtt_s=base_rtt_s(run, host, peer),
+        base_rtt_s=pair_rtt_s(run, IDLE_RTT, host, peer) or pair_rtt_s(run, SMALLEST_RTT, host, peer),
+        smallest_rtt_s=pair_rtt_s(run, SMALLEST_RTT, host, peer),
     )  # fmt: skip
 
 
-def base_rtt_s(run: ArmRun, host: str, peer: str) -> float | None:
-    """The pair's base RTT in seconds as its agent saw it; the median over all pairs if this one is not known."""
-    own = _rtts(run.agents.get(host, {})).get(peer)
-    if own:
-        return own
-    known = [rtt for agent in run.agents.values() for rtt in _rtts(agent).values()]
+IDLE_RTT, SMALLEST_RTT = "idle_rtt_s", "base_rtt_s"  # as agents.json names them
+
+
+def pair_rtt_s(run: ArmRun, which: str, host: str, peer: str) -> float | None:
+    """One of the pair's two RTTs in seconds as its agent saw it; the median over all pairs if this one is not known."""
+    own = _rtts(run.agents.get(host, {}), which).get(peer)
+    return own or median_rtt_s([run], which)
+
+
+def median_rtt_s(runs: Sequence[ArmRun], which: str) -> float | None:
+    """Median over all pairs of one of the RTTs that agents.json tells, in seconds; None if no agent knows it."""
+    known = [rtt for run in runs for agent in run.agents.values() for rtt in _rtts(agent, which).values()]
     return stdlib.median(known) if known else None
 
 
-def _rtts(agent: Mapping[str, Any]) -> dict[str, float]:
-    told = agent.get("base_rtt_s")
+def _rtts(agent: Mapping[str, Any], which: str) -> dict[str, float]:
+    told = agent.get(which)
     pairs = told.items() if isinstance(told, Mapping) else ()
     return {str(peer): float(rtt) for peer, rtt in pairs if isinstance(rtt, int | float) and rtt > 0}
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
 from testbed.report.context import label
+from testbed.report.statistics import NEGLIGIBLE_SHARE, STALLED_RATIO
 
 ALIKE_SHARE = 0.1  # arms that differ by less than this share of the larger value are called alike
 
@@ -57,13 +58,22 @@ def healthy_sentence(summary: Mapping[str, Any]) -> str:
     """The arms' own healthy medians: stalls and losses are measured against these, so a reader must see when they differ."""
     medians = {arm: told["healthy_median_s"]["median"] for arm, told in summary["arms"].items()}
     known = [f"{label(arm)} {seconds(median)}" for arm, median in medians.items() if median is not None]
-    return f"Healthy step (median), against which each arm is measured: {', '.join(known) or 'not measured'}."
+    strays = [f"{label(arm)} {share:.1%}" for arm in summary["arms"] if (share := _stray(summary, arm)) is not None]
+    tail = f" The slowest step that no fault touched was above it by: {', '.join(strays)}." if strays else ""
+    return f"Healthy step (median), against which each arm is measured: {', '.join(known) or 'not measured'}.{tail}"
+
+
+def _stray(summary: Mapping[str, Any], arm: str) -> float | None:
+    """How far the slowest step without a fault lies above the healthy median, as a share of it; worst repeat."""
+    repeats = summary["arms"][arm].get("repeats", ())
+    told = [(entry.get("healthy_slowest_s"), entry["metrics"].get("healthy_median_s")) for entry in repeats]
+    return max((slowest / median - 1 for slowest, median in told if slowest and median), default=None)
 
 
 def stalls_title(summary: Mapping[str, Any]) -> str:
     """The longest stall of each arm, worst repeat, and who was better."""
     worst = {arm: max(values(summary, arm, "stall_p100_s"), default=None) for arm in summary["arms"]}
-    return _ranking("Longest stall of a step", {arm: value for arm, value in worst.items() if value is not None}, "shorter")
+    return _ranking(summary, "Longest stall of a step", {arm: value for arm, value in worst.items() if value is not None}, "shorter")
 
 
 def lost_title(summary: Mapping[str, Any]) -> str:
@@ -72,7 +82,7 @@ def lost_title(summary: Mapping[str, Any]) -> str:
     medians = {arm: float(summary["arms"][arm]["lost_job_time_s"]["median"]) for arm, seen in arms.items() if seen}
     apart = _apart([seen for seen in arms.values() if seen])
     several = any(len(seen) > 1 for seen in arms.values())
-    return _ranking("Job time lost" + " (median of the repeats)" * several, medians, "less", apart)
+    return _ranking(summary, "Job time lost" + " (median of the repeats)" * several, medians, "less", apart)
 
 
 def _apart(ranges: Sequence[Sequence[float]]) -> bool:
@@ -81,60 +91,116 @@ def _apart(ranges: Sequence[Sequence[float]]) -> bool:
     return all(low[1] < high[0] for low, high in pairwise(ordered))
 
 
-def _ranking(what: str, told: Mapping[str, float], better: str, apart: bool = True) -> str:
+def _ranking(summary: Mapping[str, Any], what: str, told: Mapping[str, float], better: str, apart: bool = True) -> str:
     if not told:
         return f"{what}: not measured"
     listed = ", ".join(f"{label(arm)} {seconds(value)}" for arm, value in told.items())
-    return f"{what}: {listed}{_tail(told, better, apart)}"
+    return f"{what}: {listed}{_tail(told, negligible_s(summary, told), better, apart)}"
 
 
-def _tail(told: Mapping[str, float], better: str, apart: bool) -> str:
+def negligible_s(summary: Mapping[str, Any], arms: Iterable[str]) -> float:
+    """What a stall must exceed to say anything, in seconds: a share of the largest healthy median; 0 if no median is known."""
+    medians = (summary["arms"][arm].get("healthy_median_s", {}).get("median") for arm in arms)
+    return NEGLIGIBLE_SHARE * max((median for median in medians if median), default=0.0)
+
+
+def _tail(told: Mapping[str, float], floor: float, better: str, apart: bool) -> str:
     best, worst = min(told, key=lambda arm: told[arm]), max(told, key=lambda arm: told[arm])
     if len(told) < 2:
         return ""
-    if told[worst] - told[best] <= ALIKE_SHARE * told[worst]:
+    if told[worst] - told[best] <= max(ALIKE_SHARE * told[worst], floor):
         return ": about the same"
     if not apart:
         return ": no clear difference, the repeats' ranges overlap"
-    if told[best] <= 0:
-        return f": {label(best)} is ahead"
+    if told[best] <= floor:  # a ratio to next to nothing would be a large number without meaning
+        return f": {label(best)} under {NEGLIGIBLE_SHARE:.0%} of a step" if floor else f": {label(best)} is ahead"
     return f": {label(best)} {number(told[worst] / told[best])}x {better} than {label(worst)}"
 
 
+# --- detection ---------------------------------------------------------------------------------------------------------------------------
+
+DETECTION_STARTS = (("its first loss", "after_first_loss"), ("the fault", "detection"))
+
+
 def detection_title(summary: Mapping[str, Any]) -> str:
-    """How long EVs were used after a fault, median of the repeats and maximum of all, for each arm that retires EVs."""
+    """How long EVs were used after a fault, as medians, for each arm that retires EVs."""
     parts = []
     for arm in summary["arms"]:
-        told = {start: _rtts(summary, arm, name) for start, name in DETECTION_STARTS}
-        known = [f"{rtts} after {start}" for start, rtts in told.items() if rtts]
-        parts += [f"{label(arm)}'s last packet into a dead path: {', '.join(known)}"] if known else []
+        known = [f"{told} after {start}" for start, name in DETECTION_STARTS if (told := _in_both(summary, arm, f"{name}_median"))]
+        parts += [f"{label(arm)}'s last packet into a dead path (median): {', '.join(known)}"] if known else []
     return "; ".join(parts) or "No path was retired for a fault"
 
 
-DETECTION_STARTS = (("the first loss", "after_first_loss"), ("the fault's effect", "detection"))
+def detection_sentence(summary: Mapping[str, Any]) -> str:
+    """As the title, with the longest times and the base that the round trips are counted in."""
+    longest = [
+        f"{label(arm)} {told} after {start}"
+        for arm in summary["arms"] for start, name in DETECTION_STARTS if (told := _in_both(summary, arm, f"{name}_max", "max"))
+    ]  # fmt: skip
+    tail = f" At most: {', '.join(longest)}. Base RTT: the pair's median of idle probes before the job." if longest else ""
+    return f"{detection_title(summary)}.{tail}{_false_ones(summary)}"
 
 
-def _rtts(summary: Mapping[str, Any], arm: str, name: str) -> str:
-    median = summary["arms"][arm].get(f"{name}_median_rtt", {}).get("median")
-    longest = summary["arms"][arm].get(f"{name}_max_rtt", {}).get("max")
-    return "" if median is None or longest is None else f"{number(median)} base RTTs (at most {number(longest)})"
+def _false_ones(summary: Mapping[str, Any]) -> str:
+    """How many EVs were retired without a fault; nothing for an arm that has no EVs."""
+    told = {arm: values(summary, arm, "false_retirements") for arm in summary["arms"]}
+    return "".join(f" {label(arm)} retired {plural(sum(seen), 'EV')} without a fault on its path." for arm, seen in told.items() if seen)
+
+
+def _in_both(summary: Mapping[str, Any], arm: str, name: str, which: str = "median") -> str:
+    """A duration as "12 ms = 6 base RTTs"; empty if it was not measured."""
+    told = [summary["arms"][arm].get(f"{name}_{unit}", {}).get(which) for unit in ("s", "rtt")]
+    rtts = "" if told[1] is None else f" = {number(told[1])} base RTTs"
+    return "" if told[0] is None else f"{seconds(told[0])}{rtts}"
+
+
+# --- kinds of fault ----------------------------------------------------------------------------------------------------------------------
+
+WHAT_KIND_IS: Mapping[str, str] = {
+    "carrier": "both ends see it, so routers leave the link at once, without a timer",
+    "silent": "nobody is told: routing waits for its hold timer or the fault's end, a transport for its own timers",
+    "switch-kill": "the switch's neighbours lose carrier; the switch itself says nothing",
+    "switch-reboot": "the switch's neighbours lose carrier, and its tables or sessions have to come back",
+}
 
 
 def kinds_sentence(summary: Mapping[str, Any]) -> list[str]:
-    """One sentence an arm: the stall a fault made, by kind, for faults whose stall is theirs alone where there are any."""
-    return [f"{label(arm)}: {text}." for arm, told in summary["arms"].items() if (text := _kinds(told.get("by_kind", {})))]
+    """One sentence a kind of fault: what it is, what a fault of it cost each arm, and who came off better."""
+    kinds = dict.fromkeys(kind for told in summary["arms"].values() for kind in told.get("by_kind", {}))
+    return [_kind(summary, kind) for kind in kinds]
 
 
-def _kinds(groups: Mapping[str, Any]) -> str:
-    parts = []
-    for kind, group in groups.items():
-        alone = group["alone"]
-        used, count = (alone, alone["faults"]) if alone["faults"] else (group, group["faults"])
-        shared = " that came alone" if alone["faults"] else ", each overlapping with another fault"
-        if used["stall_median_s"] is not None:
-            stalls = f"{seconds(used['stall_median_s'])} (median), {seconds(used['stall_max_s'])} (longest)"
-            parts.append(f"a {kind} fault stalled the job for {stalls}, n = {count}{shared}")
-    return "; ".join(parts)
+def _kind(summary: Mapping[str, Any], kind: str) -> str:
+    groups = {arm: told["by_kind"][kind] for arm, told in summary["arms"].items() if kind in told.get("by_kind", {})}
+    what = f" ({WHAT_KIND_IS[kind]})" if kind in WHAT_KIND_IS else ""
+    cost = "; ".join(f"{label(arm)} {_cost(group)}" for arm, group in groups.items())
+    medians = {arm: _alone_first(group)["stall_median_s"] for arm, group in groups.items()}
+    known = {arm: median for arm, median in medians.items() if median is not None}
+    return f"A {kind} fault{what} cost the job: {cost}{_kind_tail(summary, known)}."
+
+
+def _kind_tail(summary: Mapping[str, Any], medians: Mapping[str, float]) -> str:
+    """Who came off better; a fault that cost every arm less than what makes a step count as stalled was no trouble to any."""
+    floor = negligible_s(summary, medians)
+    if len(medians) > 1 and max(medians.values()) < floor / NEGLIGIBLE_SHARE * (STALLED_RATIO - 1):
+        return ": by the medians less than half a step in each arm, so neither stalled"
+    return _tail(medians, floor, "less", apart=True) if len(medians) > 1 else ""
+
+
+def _alone_first(group: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The faults that came alone, where there are any: nobody can divide the stall of the others."""
+    alone: Mapping[str, Any] = group["alone"]
+    return alone if alone["faults"] else group
+
+
+def _cost(group: Mapping[str, Any]) -> str:
+    hit, used = group.get("hit", group["faults"]), _alone_first(group)
+    traffic = f"{hit} of {group['faults']} hit its traffic"
+    if used["stall_median_s"] is None:
+        return f"nothing ({traffic})"
+    alone = f" of {group['alone']['faults']} alone" if group["alone"]["faults"] else ", each shared with another fault"
+    shared = " shared with another fault" if alone.startswith(" of") and group["stall_max_s"] > used["stall_max_s"] else ""
+    return f"{seconds(used['stall_median_s'])} (median{alone}; at most {seconds(group['stall_max_s'])}{shared}; {traffic})"
 
 
 def findings(summary: Mapping[str, Any]) -> list[str]:
@@ -143,6 +209,18 @@ def findings(summary: Mapping[str, Any]) -> list[str]:
         return ["No arm was measured."]
     return [
         steps_title(summary) + ".", healthy_sentence(summary), lost_title(summary) + ".", stalls_title(summary) + ".",
-        detection_title(summary) + ".",
-        *kinds_sentence(summary),
+        *kinds_sentence(summary), detection_sentence(summary),
     ]  # fmt: skip
+
+
+def kinds_title(summary: Mapping[str, Any]) -> str:
+    """For the picture of faults: the median cost of a fault of each kind, for each arm."""
+    kinds = dict.fromkeys(kind for told in summary["arms"].values() for kind in told.get("by_kind", {}))
+    parts = [f"{kind}: {told}" for kind in kinds if (told := _kind_medians(summary, kind))]
+    return f"Job time that a fault cost (median): {'; '.join(parts)}" if parts else "No fault happened"
+
+
+def _kind_medians(summary: Mapping[str, Any], kind: str) -> str:
+    groups = {arm: told["by_kind"][kind] for arm, told in summary["arms"].items() if kind in told.get("by_kind", {})}
+    medians = {arm: _alone_first(group)["stall_median_s"] for arm, group in groups.items()}
+    return ", ".join(f"{label(arm)} {'no impact' if median is None else seconds(median)}" for arm, median in medians.items())

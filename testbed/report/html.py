@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -54,11 +54,13 @@ def page(data: RunData, summary: dict[str, Any]) -> dict[str, Any]:
     scenario = data.scenario
     return {
         "title": str(scenario.get("title") or summary["scenario"]), "name": summary["scenario"], "folder": data.folder.name,
-        "hypothesis": str(scenario.get("hypothesis") or ""), "headline": headline(verdicts, summary), "verdicts": verdicts,
+        "hypothesis": str(scenario.get("hypothesis") or ""), "headline": headline(verdicts, summary, errors(data)), "verdicts": verdicts,
         "fidelity": summary["fidelity"], "fidelity_line": context.fidelity_line(summary), "problems": summary["problems"],
-        "findings": findings.findings(summary), "arms": [(arm, context.label(arm)) for arm in summary["arms"]],
+        "errors": errors(data),
+        "findings": [*findings.findings(summary), *filter(None, [context.hold_sentence(data)])],
+        "arms": [(arm, context.label(arm)) for arm in summary["arms"]],
         "metric_rows": metric_rows(summary), "fault_rows": fault_rows(data, summary), "kind_rows": group_rows(summary, "by_kind"),
-        "tier_rows": group_rows(summary, "by_tier"), "allowed": [allowed(run) for run in context.first_runs(data)],
+        "tier_rows": group_rows(summary, "by_tier"), "allowed": [allowed(run, data.scenario) for run in context.first_runs(data)],
         "fidelity_rows": fidelity_rows(data), "weak": weak_medians(summary), "machine": context.machine_text(data),
         "versions": _table(data.manifest.get("versions")), "revision": str(data.manifest.get("revision") or "unknown"),
         "command": command(data.manifest), "again": again(data, summary), "seed": summary["seed"], "settle_s": summary["settle_s"],
@@ -73,9 +75,18 @@ def expectations(scenario: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return [entry for entry in entries if isinstance(entry, Mapping) and entry.get("arm") and entry.get("metric")]
 
 
-def headline(verdicts: Iterable[Verdict], summary: Mapping[str, Any]) -> tuple[str, str]:
+def errors(data: RunData) -> list[str]:
+    """One sentence an arm and repeat that did not come to its end."""
+    told = ((run, run.info.get("error") or ("it was interrupted" if run.info.get("interrupted") else "")) for runs in data.arms.values()
+            for run in runs)  # fmt: skip
+    return [f"{context.label(run.arm)}, repeat {run.repeat}, ended early: {error}" for run, error in told if error]
+
+
+def headline(verdicts: Iterable[Verdict], summary: Mapping[str, Any], ended_early: Sequence[str] = ()) -> tuple[str, str]:
     """(good | bad | unsure, one sentence): the verdict on top of the page."""
     judged = list(verdicts)
+    if ended_early:
+        return "bad", "Not a whole run: an arm ended early. What was measured until then follows."
     missed = sum(not verdict.met for verdict in judged)
     fidelity = summary["fidelity"]["verdict"]
     if fidelity == "invalid":
@@ -116,7 +127,16 @@ def fault_rows(data: RunData, summary: Mapping[str, Any]) -> list[dict[str, Any]
             for fault in entry["faults"]:
                 row = rows.setdefault(fault["fault"], {**{name: fault[name] for name in FAULT_COLUMNS}, "arms": {}})
                 row["arms"].setdefault(arm, []).append(fault)
-    return [{**row, "cells": [_fault_cell(row["arms"].get(arm, [])) for arm in summary["arms"]]} for row in rows.values()]
+    return [
+        {**row, "lasted": _lasted(row["arms"]), "cells": [_fault_cell(row["arms"].get(arm, [])) for arm in summary["arms"]]}
+        for row in rows.values()
+    ]
+
+
+def _lasted(arms: Mapping[str, list[dict[str, Any]]]) -> str:
+    """How long the fault was on, in the first arm and repeat that knows; arms differ by milliseconds."""
+    known = [fault for seen in arms.values() for fault in seen if fault["effective_s"] is not None and fault["end_s"] is not None]
+    return findings.seconds(known[0]["end_s"] - known[0]["effective_s"]) if known else "–"
 
 
 def _fault_cell(seen: list[dict[str, Any]]) -> dict[str, str]:
@@ -124,7 +144,9 @@ def _fault_cell(seen: list[dict[str, Any]]) -> dict[str, str]:
     first = seen[0] if seen else {"issued_s": None, "effective_s": None}
     ends = [stalls[0], stalls[-1]] if stalls else []
     crashes = sum(fault["crashes"] for fault in seen)
-    notes = ["overlapping"] * any(fault["overlapping"] for fault in seen) + [findings.plural(crashes, "crash")] * bool(crashes)
+    missed = bool(seen) and all(fault["hit"] is False for fault in seen)
+    notes = ["no impact: not on its traffic's path"] if missed else []
+    notes += ["overlapping"] * any(fault["overlapping"] for fault in seen) + [findings.plural(crashes, "crash")] * bool(crashes)
     return {
         "issued": _offset(first["issued_s"], first.get("planned_s")),
         "effective": _offset(first["effective_s"], first.get("planned_s")),
@@ -138,7 +160,7 @@ def _offset(t_s: float | None, planned_s: float | None) -> str:
 
 
 def group_rows(summary: Mapping[str, Any], key: str) -> list[tuple[str, list[str]]]:
-    """One row a kind or tier, one cell an arm: stalls of faults that did not overlap, and of all."""
+    """One row a kind or tier, one cell an arm: stalls of faults that hit traffic and did not overlap, and of all that hit traffic."""
     names = dict.fromkeys(name for told in summary["arms"].values() for name in told[key])
     return [(name, [_group_text(told[key].get(name)) for told in summary["arms"].values()]) for name in names]
 
@@ -146,11 +168,11 @@ def group_rows(summary: Mapping[str, Any], key: str) -> list[tuple[str, list[str
 def _group_text(group: Mapping[str, Any] | None) -> str:
     if group is None:
         return "–"
-    told = []
-    for name, part in (("alone", group["alone"]), ("all", group)):
-        if part["faults"]:
+    told = [f"{group['hit']} of {group['faults']} hit traffic"]
+    for name, part, count in (("alone", group["alone"], group["alone"]["faults"]), ("all", group, group["hit"])):
+        if part["stall_median_s"] is not None:
             median, longest = findings.seconds(part["stall_median_s"]), findings.seconds(part["stall_max_s"])
-            told.append(f"{name}: {median}, max {longest} (n = {part['faults']})")
+            told.append(f"{name}: {median}, max {longest} (n = {count})")
     return "; ".join(told)
 
 
@@ -169,12 +191,13 @@ def weak_medians(summary: Mapping[str, Any]) -> list[str]:
     ]  # fmt: skip
 
 
-def allowed(run: ArmRun) -> dict[str, Any]:
+def allowed(run: ArmRun, scenario: Mapping[str, Any]) -> dict[str, Any]:
     """What one arm was allowed: its datapath, its transport's parameters, its BGP options."""
+    given = context.set_by_scenario(scenario, run.arm)
     return {
         "arm": context.label(run.arm),
         "datapath": context.datapath(run),
-        "transport": [(name, str(value), given) for name, (value, given) in context.transport_parameters(run).items()],
+        "transport": [(name, str(value), name in given) for name, value in context.transport_parameters(run).items()],
         "bgp": _table(context.bgp_parameters(run)),
     }
 
@@ -198,8 +221,9 @@ def again(data: RunData, summary: Mapping[str, Any]) -> str:
     sets = [word for entry in overrides if isinstance(entry, str) for word in ("--set", entry)]
     seed = [] if summary["seed"] is None else ["--seed", str(summary["seed"])]
     arms = ["--arm", ",".join(data.arms)] if data.arms else []
-    scenario = Path("results") / data.folder.parent.name / data.folder.name / "scenario.yaml"
-    return shlex.join(["sudo", "./testbed.sh", "run", str(scenario), *seed, *arms, *sets])
+    usual = Path("results") / data.folder.parent.name / data.folder.name
+    folder = usual if data.folder.resolve().parts[-3:] == usual.parts else data.folder
+    return shlex.join(["sudo", "./testbed.sh", "run", str(folder / "scenario.yaml"), *seed, *arms, *sets])
 
 
 # --- pictures ----------------------------------------------------------------------------------------------------------------------------

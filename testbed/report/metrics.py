@@ -36,7 +36,7 @@ METRICS: tuple[Metric, ...] = (
     Metric("false_retirements", "EVs", "EVs set to ASSUMED_BAD while no link or switch of their path had a fault."),
     Metric("detection_median_s", "s", "Median time from a fault's effect to the last data packet that an EV still sent into it."),
     Metric("detection_max_s", "s", "Longest time from a fault's effect to the last data packet that an EV still sent into it."),
-    Metric("detection_median_rtt", "base RTTs", "detection_median_s in base RTTs of the pair."),
+    Metric("detection_median_rtt", "base RTTs", "detection_median_s in base RTTs of the pair (median of idle probes before the job)."),
     Metric("detection_max_rtt", "base RTTs", "detection_max_s in base RTTs of the pair."),
     Metric("after_first_loss_median_s", "s", "As detection_median_s, from the first packet that the fault took: without idle time."),
     Metric("after_first_loss_max_s", "s", "As detection_max_s, from the first packet that the fault took: without idle time."),

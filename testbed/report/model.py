@@ -90,13 +90,14 @@ class JobStep:
 
 @dataclass(frozen=True)
 class LinkCounter:
-    """The counters of one link direction at the run's end, and its drops over time as (t_s, dropped_packets)."""
+    """The counters of one link direction at the run's end; drops and packets sent over time as (t_s, cumulative packets)."""
 
     link: str
     from_node: str
     tx_packets: float
     tx_bytes: float
     dropped: tuple[tuple[float, float], ...] = ()
+    sent: tuple[tuple[float, float], ...] = ()
 
 
 @dataclass(frozen=True)

@@ -48,7 +48,7 @@ def most_affected_pair(runs: Iterable[ArmRun]) -> tuple[str, str] | None:
 def read_pair(folder: Path, run: ArmRun, pair: tuple[str, str] | None) -> tuple[tuple[str, str] | None, list[EvRow]]:
     """The EVs of `pair` (or of the first pair found, if None) from paths.csv and the history."""
     path = folder / run.arm / str(run.repeat) / "paths.csv"
-    samples = reading.read_table(path, _sample)[0] if path.exists() else []
+    samples = reading.read_table(path, _sample)[0] if path.is_file() else []
     pair = pair or next(((host, peer) for _, host, peer, _, _ in samples), None)
     rows: dict[int, EvRow] = {}
     last: dict[int, float] = {}
@@ -61,7 +61,8 @@ def read_pair(folder: Path, run: ArmRun, pair: tuple[str, str] | None) -> tuple[
 
 
 def _sample(row: Mapping[str, str]) -> tuple[float, str, str, int, float]:
-    return float(row["t_s"]), row["host"], row["peer"], int(row["ev"]), float(row["tx_packets"])
+    t_s, packets = (reading.plausible(float(row[name])) for name in ("t_s", "tx_packets"))
+    return t_s, row["host"], row["peer"], int(reading.plausible(int(row["ev"]))), packets
 
 
 def _add_history(rows: dict[int, EvRow], run: ArmRun, pair: tuple[str, str] | None) -> None:
@@ -124,7 +125,8 @@ def _paths_panel(axes: Axes, run: ArmRun, pair: tuple[str, str] | None, rows: Se
     axes.set_xlim(0, run.duration_s or 1.0)
     axes.grid(visible=False)
     axes.hlines(np.arange(1, len(rows)) - 0.5, 0, run.duration_s, color="white", linewidth=3)
-    axes.set_title(f"{label(run.arm)}, repeat {run.repeat}: {' to '.join(pair or ('?', '?'))}")
+    unknown = "" if any(row.path for row in rows) else " (the routers chose its path; which faults lay on it is not known)"
+    axes.set_title(f"{label(run.arm)}, repeat {run.repeat}: {' to '.join(pair or ('?', '?'))}{unknown * (len(rows) == 1)}")
     bar = axes.figure.colorbar(mesh, ax=axes, pad=0.01, aspect=max(4.0, 3.0 * len(rows)), fraction=0.03)
     bar.set_label("data packets/s", fontsize=style.TEXT_PT - 3)
     bar.ax.tick_params(labelsize=style.TEXT_PT - 3)
@@ -150,63 +152,6 @@ def _paths_legend(runs: Sequence[ArmRun]) -> list[Any]:
         *(Patch(facecolor=p.get_facecolor(), hatch=p.get_hatch(), edgecolor="#444444", label=f"{p.get_label()} on this path")
           for p in style.fault_handles(runs)),
     ]  # fmt: skip
-
-
-# --- detection ---------------------------------------------------------------------------------------------------------------------------
-
-DETECTION_FLOOR_RTT = 0.1  # the left end of the log axis
-
-
-def detection_times(summary: Mapping[str, Any], footer: Sequence[str]) -> Figure | None:
-    """A point a retired EV: base RTTs to the last data packet sent on it, from the first loss and from the fault's effect.
-
-    A row an arm, kind of fault and starting point. None if no arm retired an EV because of a fault.
-    """
-    found = detection_rows(summary)
-    if not found:
-        return None
-    figure = style.frame(findings.detection_title(summary), footer, 1.3 + 0.95 * len(found))
-    axes = figure.subplots()
-    for position, ((arm, _), rtts) in enumerate(found.items()):
-        _strip(axes, position, arm, rtts)
-    names = [f"{label(arm)}, {row}\nn = {len(rtts)}" for (arm, row), rtts in found.items()]
-    axes.set_yticks(range(len(found)), names, fontsize=style.TEXT_PT - 1)
-    _detection_axes(axes, [rtt for rtts in found.values() for rtt in rtts], len(found))
-    return figure
-
-
-def detection_rows(summary: Mapping[str, Any]) -> dict[tuple[str, str], list[float]]:
-    """Base RTTs of every retirement, by arm and row of the picture."""
-    found: dict[tuple[str, str], list[float]] = {}
-    for start, field_name in (("first loss", "after_first_loss_s"), ("effect", "after_effect_s")):
-        for arm, told in summary["arms"].items():
-            for detection in (detection for entry in told["repeats"] for detection in entry["detections"]):
-                if detection["base_rtt_s"] and detection[field_name] is not None:
-                    key = (arm, f"{detection['kind']}, from {start}")
-                    found.setdefault(key, []).append(detection[field_name] / detection["base_rtt_s"])
-    return found
-
-
-def _strip(axes: Axes, position: int, arm: str, rtts: Sequence[float]) -> None:
-    look = style.arm_style(arm)
-    offsets = position + 0.28 * (np.modf(np.arange(len(rtts)) * 0.618)[0] * 2 - 1)  # golden ratio: spread evenly, the same every time
-    shown = np.maximum(rtts, DETECTION_FLOOR_RTT)
-    axes.plot(shown, offsets, look.marker, color=look.colour, alpha=0.5, ms=6, mew=0, linestyle="", clip_on=False)
-    median = max(stdlib.median(rtts), DETECTION_FLOOR_RTT)
-    axes.vlines([median], position - 0.4, position + 0.4, color="black", linewidth=2)
-    words = f"median {findings.number(stdlib.median(rtts))}"
-    axes.annotate(words, (median, position - 0.4), xytext=(4, 0), textcoords="offset points", va="top")
-
-
-def _detection_axes(axes: Axes, rtts: Sequence[float], rows: int) -> None:
-    axes.set_xscale("log")
-    axes.set_xlim(DETECTION_FLOOR_RTT, max(10.0, max(rtts) * 2))
-    axes.set_ylim(rows - 0.4, -0.6)
-    axes.xaxis.set_major_formatter(lambda value, _position: f"{value:g}")
-    axes.grid(visible=False, axis="y")
-    at_floor = sum(rtt <= DETECTION_FLOOR_RTT for rtt in rtts)
-    note = f"\n{at_floor} of {len(rtts)} points lie at the left edge, at or below {DETECTION_FLOOR_RTT:g}" if at_floor else ""
-    axes.set_xlabel(f"until the last data packet sent on the EV [base RTTs]{note}")
 
 
 # --- links -------------------------------------------------------------------------------------------------------------------------------
@@ -261,7 +206,7 @@ def _links_panel(axes: Axes, tier: str, told: Sequence[tuple[str, list[float]]])
     axes.grid(visible=False, axis="x")
     axes.set_xlim(-0.8, max(len(volumes) for _, volumes in told) - 0.2)
     axes.set_ylim(0, max(volume for _, volumes in told for volume in volumes) / 1e6 * 1.35)
-    axes.legend(loc="upper right", fontsize=style.TEXT_PT - 1.5)
+    axes.legend(loc="upper right", fontsize=style.TEXT_PT - 1.5, frameon=True, facecolor="white", edgecolor="none", framealpha=1.0)
 
 
 def _evenness(volumes: Sequence[float]) -> str:
@@ -273,9 +218,10 @@ def _evenness(volumes: Sequence[float]) -> str:
 
 
 def _links_title(told: Mapping[str, Sequence[tuple[str, list[float]]]]) -> str:
-    by_arm: dict[str, list[float]] = {}
-    for arms in told.values():
-        for arm, volumes in arms:
-            by_arm.setdefault(arm, []).extend(volumes)
-    parts = [f"{label(arm)} {findings.number(max(v) / stdlib.mean(v))}x" for arm, v in by_arm.items() if v and stdlib.mean(v) > 0]
-    return f"Busiest link inside the fabric against the mean link: {', '.join(parts)}" if parts else "Use of links: nothing was recorded"
+    """Each arm's least even tier: tiers are not mixed, because a job may load one more than the other."""
+    worst: dict[str, float] = {}
+    for arm, volumes in (entry for arms in told.values() for entry in arms):
+        if volumes and stdlib.mean(volumes) > 0:
+            worst[arm] = max(worst.get(arm, 0.0), max(volumes) / stdlib.mean(volumes))
+    parts = [f"{label(arm)} {findings.number(share)}x" for arm, share in worst.items()]
+    return f"Busiest link against its tier's mean: {', '.join(parts)}" if parts else "Use of links: nothing was recorded"

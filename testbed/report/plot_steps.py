@@ -37,27 +37,38 @@ def step_times(data: RunData, summary: Mapping[str, Any], footer: Sequence[str],
     everything = [run for runs in arms.values() for run in runs]
     heights = [2.7] * max(1, len(arms))
     figure = style.frame(findings.steps_title(summary), footer, 1.1 + sum(heights))
-    panels = style.panels(figure, heights, _step_legend(everything) if arms else [])
+    missed = {arm: missed_faults(summary, arm, repeat) for arm in arms}
+    legend = _step_legend(everything) + [style.missed_handle()] * any(missed.values()) if arms else []
+    panels = style.panels(figure, heights, legend)
     if not arms:
         style.say_nothing_to_show(panels[0], "no arm was measured")
         return figure
+    kinds = style.fault_kinds(everything)
     for axes, (arm, runs) in zip(panels, arms.items(), strict=True):
-        _panel(axes, arm, runs, next((run for run in runs if run.repeat == repeat), runs[0]))
-    _scale(panels, everything)
+        chosen = next((run for run in runs if run.repeat == repeat), runs[0])
+        style.shade_faults(axes, chosen, kinds, missed[arm])
+        _panel(axes, arm, runs, chosen, 1 - style.LANE * len(kinds))
+    _scale(panels, everything, 1 - style.LANE * len(kinds))
     panels[-1].set_xlabel("time since the job's start [s]")
     return figure
 
 
-def _panel(axes: Axes, arm: str, runs: Sequence[ArmRun], chosen: ArmRun) -> None:
+def missed_faults(summary: Mapping[str, Any], arm: str, repeat: int) -> set[str]:
+    """The faults that hit no traffic in one arm and repeat (the arm's first one, if it has no such repeat)."""
+    repeats = summary["arms"].get(arm, {}).get("repeats") or [{"repeat": repeat, "faults": []}]
+    entry = next((entry for entry in repeats if entry["repeat"] == repeat), repeats[0])
+    return {fault["fault"] for fault in entry["faults"] if fault["hit"] is False}
+
+
+def _panel(axes: Axes, arm: str, runs: Sequence[ArmRun], chosen: ArmRun, top: float) -> None:
     look = style.arm_style(arm)
-    style.shade_faults(axes, chosen)
     for run in runs:
         if run is not chosen:
             _draw_other(axes, run, look)
     steps = stats.job_steps(chosen)
     median_s = stats.healthy_median(chosen, steps).median_s
     _draw_steps(axes, stats.judged_steps(steps, median_s), look)
-    _draw_crashes(axes, chosen)
+    _draw_crashes(axes, chosen, top)
     if median_s:
         axes.axhline(median_s, color="#333333", linewidth=1.0, linestyle=(0, (4, 3)), zorder=2)
     axes.set_title(f"{label(arm)}, repeat {chosen.repeat}: {_panel_words(steps, median_s)}")
@@ -97,24 +108,27 @@ def _draw_steps(axes: Axes, steps: Sequence[JobStep], look: style.ArmStyle) -> N
     axes.plot([step.end_s for step in cut], [step.time_s for step in cut], ">", color=look.colour, ms=6, mfc="white", mew=1.2)
 
 
-def _draw_crashes(axes: Axes, run: ArmRun) -> None:
+def _draw_crashes(axes: Axes, run: ArmRun, top: float) -> None:
+    """A crash is a line up to `top` (share of the panel) with a bar at the bottom until the job is back."""
     restarts = [float(event["t_s"]) for event in run.named("job_restart")]
     for event in run.named("job_crash"):
         t_s = float(event["t_s"])
         back_s = min((restart for restart in restarts if restart > t_s), default=run.duration_s)
         axes.axvspan(t_s, back_s, ymax=0.06, color=CRASH_COLOUR, alpha=0.8, linewidth=0)
-        axes.axvline(t_s, color=CRASH_COLOUR, linewidth=1.5)
-        axes.annotate(" crash", (t_s, 0.97), xycoords=("data", "axes fraction"), color=CRASH_COLOUR, va="top", weight="bold")
+        axes.axvline(t_s, ymax=top, color=CRASH_COLOUR, linewidth=1.5)
+        axes.annotate(" crash", (t_s, top - 0.03), xycoords=("data", "axes fraction"), color=CRASH_COLOUR, va="top", weight="bold")
 
 
-def _scale(panels: Sequence[Axes], runs: Sequence[ArmRun]) -> None:
-    times = [step.time_s for run in runs for step in stats.job_steps(run) if step.complete and step.time_s > 0]
-    low, high = min(times, default=0.1), max(times, default=1.0)
-    high_end = max(high, low * 4) * 1.6
+def _scale(panels: Sequence[Axes], runs: Sequence[ArmRun], top: float) -> None:
+    """One log scale for all panels that holds every step, also one cut short, and leaves what is above `top` (share) to the faults."""
+    steps = [step for run in runs for step in stats.job_steps(run) if step.time_s > 0]
+    low = min((step.time_s for step in steps if step.complete), default=0.1) / 1.5
+    high = max(max((step.time_s for step in steps), default=1.0), low * 4) * 1.4
+    high_end = low * (high / low) ** (1 / top)
     panels[0].set_xlim(0, max((run.duration_s for run in runs), default=1.0) or 1.0)
     for panel in panels:
         panel.set_yscale("log")
-        panel.set_ylim(low / 1.5, high_end)
+        panel.set_ylim(low, high_end)
         panel.yaxis.set_major_locator(LogLocator(10, subs=(1.0, 2.0, 5.0)))
         panel.yaxis.set_major_formatter(FuncFormatter(plain_seconds))
         panel.yaxis.set_minor_formatter(NullFormatter())
@@ -161,7 +175,7 @@ def stall_distribution(data: RunData, summary: Mapping[str, Any], footer: Sequen
         return figure
     for arm, found in stalls.items():
         _ccdf(axes, arm, found)
-    _ccdf_axes(axes, [stall for found in stalls.values() for stall in found], max(len(found) for found in stalls.values()))
+    _ccdf_axes(axes, list(stalls.values()))
     return figure
 
 
@@ -198,12 +212,15 @@ def _mark(axes: Axes, name: str, value: float, share: float, look: style.ArmStyl
                   fontsize=style.TEXT_PT - 1)  # fmt: skip
 
 
-def _ccdf_axes(axes: Axes, stalls: Sequence[float], count: int) -> None:
-    longest = max(stalls)
+def _ccdf_axes(axes: Axes, stalls: Sequence[Sequence[float]]) -> None:
+    longest, count = max(max(found) for found in stalls), max(len(found) for found in stalls)
+    highest = max(sum(stall >= MEASURABLE_STALL_S for stall in found) / len(found) for found in stalls)
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.set_xlim(MEASURABLE_STALL_S, max(0.1, 4 * longest))
-    axes.set_ylim(0.5 / count, 1.6)
+    axes.set_ylim(0.5 / count, min(1.6, 3 * max(highest, 1 / count)))
+    axes.yaxis.set_major_locator(LogLocator(10, subs=(1.0, 2.0, 5.0)))
+    axes.yaxis.set_minor_formatter(NullFormatter())
     axes.xaxis.set_major_formatter(FuncFormatter(plain_seconds))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda share, _position: f"{share:.4g}"))
     axes.set_xlabel("stall: step time above the healthy median [s]")
@@ -237,7 +254,7 @@ def lost_job_time(data: RunData, summary: Mapping[str, Any], footer: Sequence[st
 def _room(summary: Mapping[str, Any], arms: Sequence[str]) -> float:
     """The axis' end: room for the words right of the longest bar."""
     longest = max(value for arm in arms for value in findings.values(summary, arm, "lost_job_time_s"))
-    return (longest or 1.0) * 1.55
+    return (longest or 1.0) * 1.4
 
 
 def _lost_bar(axes: Axes, position: int, arm: str, summary: Mapping[str, Any]) -> None:
@@ -248,7 +265,7 @@ def _lost_bar(axes: Axes, position: int, arm: str, summary: Mapping[str, Any]) -
     axes.barh(position, stall, 0.5, color=look.colour, alpha=0.75)
     axes.barh(position, crash, 0.5, left=stall, color=CRASH_COLOUR, alpha=0.55, hatch="xx", edgecolor="white")
     offsets = [position + (index - (len(totals) - 1) / 2) * min(0.1, 0.4 / len(totals)) for index in range(len(totals))]
-    axes.plot(totals, offsets, look.marker, color="black", ms=6, mfc="white", mew=1.3, linestyle="", zorder=4)
+    axes.plot(totals, offsets, look.marker, color="black", ms=6, mfc="white", mew=1.3, linestyle="", zorder=4, clip_on=False)
     median = summary["arms"][arm]["lost_job_time_s"]["median"]
     low, high = findings.seconds(min(totals)), findings.seconds(max(totals))
     spread = f"  median {findings.seconds(median)}\n  ({low} to {high})" if len(totals) > 1 else f"  {low}"
@@ -256,7 +273,9 @@ def _lost_bar(axes: Axes, position: int, arm: str, summary: Mapping[str, Any]) -
 
 
 def _lost_legend(summary: Mapping[str, Any], arms: Sequence[str]) -> list[Any]:
-    handles: list[Any] = [Patch(color="#888888", alpha=0.75, label="stalls (mean of the repeats)")]
+    several = any(len(findings.values(summary, arm, "lost_job_time_s")) > 1 for arm in arms)
+    mean = " (mean of the repeats)" * several
+    handles: list[Any] = [Patch(color="#888888", alpha=0.75, label=f"stalls{mean}")]
     if any(math.fsum(findings.values(summary, arm, "lost_crash_s")) > 0 for arm in arms):
-        handles.append(Patch(facecolor=CRASH_COLOUR, alpha=0.55, hatch="xx", edgecolor="white", label="crashes (mean of the repeats)"))
+        handles.append(Patch(facecolor=CRASH_COLOUR, alpha=0.55, hatch="xx", edgecolor="white", label=f"crashes{mean}"))
     return [*handles, Line2D([], [], color="black", marker="o", mfc="white", linestyle="", label="one repeat")]

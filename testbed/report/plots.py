@@ -8,7 +8,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from testbed.report import plot_network, plot_steps, style
+from testbed.report import plot_faults, plot_network, plot_steps, style
 from testbed.report.context import footer
 from testbed.report.reading import RunData, read_run
 from testbed.report.summary import summarise_data
@@ -18,8 +18,8 @@ FORMATS = ("png", "svg")
 # name of the file -> caption in the report
 CAPTIONS = {
     "steps": (
-        "Step time over time. Each step is a bar from its start to its end, at the height of its duration; faults are shaded for as long "
-        "as they were on. All arms share both axes; the scale is logarithmic."
+        "Step time over time. Each step is a bar from its start to its end, at the height of its duration; faults are shaded in grey for "
+        "as long as they were on, with a lane a kind along the top. All arms share both axes; the scale is logarithmic."
     ),
     "stalls": (
         "Distribution of stalls over all steps and repeats (log axes): at each x, the share of steps that stalled at least that long. "
@@ -29,14 +29,18 @@ CAPTIONS = {
         "Job time that was lost against a job of healthy steps only. Bars are means, because only means add up to stalls + crashes; each "
         "point is a repeat."
     ),
+    "faults": (
+        "What each fault cost the job: a point a fault and repeat, the sum of what its steps lost against the healthy median. A fault on a "
+        "link that the arm's packets did not use cost nothing and is only counted; where two faults slowed the same step both are given it."
+    ),
     "paths": (
         "Paths of the pair whose EVs were retired most often. Shade: data packets sent; the bar in the middle of a row: ASSUMED_BAD; ticks "
         "on its upper edge: probes; on its lower edge: faults that lie on the EV's path."
     ),
     "detection": (
-        "How long a sender still used an EV whose path had failed, in base RTTs of the pair: from the first packet that the fault took, "
-        "and from the fault's effect. An EV that was idle when the fault came is only found out at its next packet, so the second figure "
-        "holds idle time of the job (its compute phase) too."
+        "How long a sender still used an EV whose path had failed, in milliseconds and in base RTTs of the pair (its median RTT of idle "
+        "probes before the job): from the first packet that the fault took, and from the fault's effect. An EV that was idle when the "
+        "fault came is only found out at its next packet, so the second figure holds idle time of the job (its compute phase) too."
     ),
     "links": (
         "Bytes carried by each direction of each link inside the fabric that any arm used, sorted: how evenly an arm loads what it "
@@ -51,8 +55,11 @@ def draw(data: RunData, summary: dict[str, Any]) -> Iterator[tuple[str, Figure]]
     yield "steps", plot_steps.step_times(data, summary, lines)
     yield "stalls", plot_steps.stall_distribution(data, summary, lines)
     yield "lost", plot_steps.lost_job_time(data, summary, lines)
+    costs = plot_faults.fault_costs(summary, lines)
+    if costs is not None:
+        yield "faults", costs
     yield "paths", plot_network.paths_of_pair(data, summary, lines)
-    detection = plot_network.detection_times(summary, lines)
+    detection = plot_faults.detection_times(summary, lines)
     if detection is not None:
         yield "detection", detection
     yield "links", plot_network.link_use(data, lines)

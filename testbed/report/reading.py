@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,12 @@ from testbed.errors import UsageError
 from testbed.report.model import ArmRun, Event, FaultInterval, LinkCounter, StepRow
 
 Row = TypeVar("Row")
+# Fields of an event, by type. What ends in `_s` is a number of seconds, `path` a list of links.
+_TEXTS = ("event", "source", "peer", "from", "to", "reason", "outcome", "fault", "kind", "target", "tier")
+_WHOLE = ("ev", "attempt", "step")
+# Beyond any time in seconds, and any count: what is larger is damage, and would overflow the plots' axes.
+MAX_NUMBER = 1e12
+MAX_LINE_CHARACTERS = 10_000
 
 
 @dataclass(frozen=True)
@@ -102,6 +107,8 @@ def read_arm(folder: Path, planned: Mapping[str, Any]) -> ArmRun:
     info = _json_object(folder / "arm.json", problems)
     if not isinstance(info.get("fidelity"), Mapping):
         info["fidelity"] = {}
+    if not isinstance(info["fidelity"].get("reasons", []), list):
+        info["fidelity"] = {**info["fidelity"], "reasons": []}
     events = _events(folder / "events.jsonl", problems)
     steps = _table(folder / "steps.csv", _step_row, problems)
     agents = _agents(folder / "agents.json", problems)
@@ -118,17 +125,18 @@ def _duration_s(info: Mapping[str, Any], events: list[Event], steps: list[StepRo
     stops = [float(event["t_s"]) for event in events if event.get("event") == "job_stop"]
     if stops:
         return stops[-1]
-    told = info.get("duration_s")
-    if isinstance(told, int | float) and told > 0 and not info.get("interrupted"):
-        return float(told)
+    told = _number(info.get("duration_s")) or 0.0
+    if told > 0 and not info.get("interrupted"):
+        return told
     signs = [float(event["t_s"]) for event in events] + [row.end_s or row.start_s for row in steps]
     last_s = max(signs, default=0.0)
-    return min(last_s, float(told)) if isinstance(told, int | float) and told > 0 else last_s
+    return min(last_s, told) if told > 0 else last_s
 
 
 def _told_problems(folder: Path, info: Mapping[str, Any], events: list[Event], steps: list[StepRow]) -> list[str]:
     where = _where(folder)
-    found = [f"{where}: interrupted; what was measured until then is kept"] if info.get("interrupted") else []
+    found = [f"{where}: ended with an error: {info['error']}"] if info.get("error") else []
+    found += [f"{where}: interrupted; what was measured until then is kept"] if info.get("interrupted") else []
     for event in events:
         if event.get("event") == "damaged_lines":
             what = f"{event.get('lines')} unusable lines of {event.get('file')}"
@@ -163,9 +171,9 @@ def _interval(name: str, plan: Mapping[str, Any], begin: Event, end: Event) -> F
 
 
 def _number(*candidates: Any) -> float | None:
-    """The first candidate that is a finite number."""
+    """The first candidate that is a number which a run can have."""
     for value in candidates:
-        if isinstance(value, int | float) and math.isfinite(value):
+        if isinstance(value, int | float) and abs(value) <= MAX_NUMBER:  # not for NaN
             return float(value)
     return None
 
@@ -186,24 +194,30 @@ def _json_object(path: Path, problems: list[str]) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
+def _is_there(path: Path, problems: list[str]) -> bool:
+    """Whether it can be read: a pipe in its place would be waited for, and a link may lead nowhere or round in circles."""
+    there = path.is_file()
+    if not there:
+        problems.append(f"{_where(path)} is {'no file' if path.exists() else 'missing'}")
+    return there
+
+
 def _json(path: Path, problems: list[str]) -> Any:
-    if not path.exists():
-        problems.append(f"{_where(path)} is missing")
+    if not _is_there(path, problems):
         return None
     try:
         return json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         problems.append(f"{_where(path)} is damaged: {error}")
         return None
 
 
 def _scenario(path: Path, problems: list[str]) -> dict[str, Any]:
-    if not path.exists():
-        problems.append("scenario.yaml is missing")
+    if not _is_there(path, problems):
         return {}
     try:
         value = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, ValueError) as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         problems.append(f"scenario.yaml is damaged: {' '.join(str(error).split())}")
         return {}
     return value if isinstance(value, dict) else {}
@@ -217,8 +231,7 @@ def _agents(path: Path, problems: list[str]) -> dict[str, Mapping[str, Any]]:
 
 
 def _events(path: Path, problems: list[str]) -> list[Event]:
-    if not path.exists():
-        problems.append(f"{_where(path)} is missing")
+    if not _is_there(path, problems):
         return []
     events, bad = [], 0
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
@@ -233,27 +246,41 @@ def _events(path: Path, problems: list[str]) -> list[Event]:
 def _event(line: str) -> Event | None:
     try:
         event = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
-    return event if isinstance(event, dict) and _number(event.get("t_s")) is not None else None
+    return event if isinstance(event, dict) and _is_sound(event) else None
+
+
+def _is_sound(event: Event) -> bool:
+    """Whether everything that the statistics read has its type (docs/architecture.md); null stands for nothing anywhere."""
+    told = {name: value for name, value in event.items() if value is not None}
+    required = {"t_s", "event"} | ({"source", "ev"} if told.get("event") in ("ev_state", "probe") else set())
+    if not required <= set(told) or any(_number(told[name]) is None for name in told if name.endswith("_s")):
+        return False
+    texts, whole = (told.get(name) for name in _TEXTS if name in told), (told.get(name) for name in _WHOLE if name in told)
+    path = told.get("path", [])
+    links = isinstance(path, list) and all(isinstance(link, str) for link in path)
+    return links and all(isinstance(text, str) for text in texts) and all(type(number) is int for number in whole)
 
 
 def read_table(path: Path, parse: Callable[[Mapping[str, str]], Row]) -> tuple[list[Row], int]:
-    """The rows of a CSV that `parse` accepts, and how many it did not (KeyError, ValueError, TypeError)."""
+    """The rows of a CSV that `parse` accepts, and how many it did not (KeyError, ValueError, TypeError), or that are no rows at all."""
     rows: list[Row] = []
-    bad = 0
-    with path.open(encoding="utf-8", errors="replace", newline="") as file:
-        for row in csv.DictReader(file):
-            try:
-                rows.append(parse(row))
-            except (KeyError, ValueError, TypeError):
-                bad += 1
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    sound = [line for line in lines if len(line) <= MAX_LINE_CHARACTERS and "\0" not in line]
+    bad = len(lines) - len(sound)
+    for row in csv.DictReader(sound, quoting=csv.QUOTE_NONE):  # so that a stray quote does not swallow the rest
+        try:
+            if None in row.values():
+                raise ValueError("the row is shorter than the header")
+            rows.append(parse(row))
+        except (KeyError, ValueError, TypeError):
+            bad += 1
     return rows, bad
 
 
 def _table(path: Path, parse: Callable[[Mapping[str, str]], Row], problems: list[str]) -> list[Row]:
-    if not path.exists():
-        problems.append(f"{_where(path)} is missing")
+    if not _is_there(path, problems):
         return []
     rows, bad = read_table(path, parse)
     if bad:
@@ -262,16 +289,21 @@ def _table(path: Path, parse: Callable[[Mapping[str, str]], Row], problems: list
 
 
 def _step_row(row: Mapping[str, str]) -> StepRow:
-    end_s = float(row["end_s"]) if row["end_s"] else None
     ok = {"": None, "1": True, "true": True, "0": False, "false": False}[row["ok"].lower()]
-    if end_s is not None and not math.isfinite(end_s):
-        end_s = None
-    return StepRow(int(row["attempt"]), int(row["step"]), int(row["rank"]), float(row["start_s"]), end_s, ok)
+    attempt, step, rank = (int(plausible(int(row[name]))) for name in ("attempt", "step", "rank"))
+    return StepRow(attempt, step, rank, plausible(float(row["start_s"])), _number(float(row["end_s"] or "nan")), ok)
+
+
+def plausible(value: float) -> float:
+    """The value itself; ValueError for NaN and for what is larger than anything in a run."""
+    if _number(value) is None:
+        raise ValueError(f"{value} is no number that a run can have")
+    return value
 
 
 def _link_row(row: Mapping[str, str]) -> tuple[str, str, float, float, float, float]:
-    counters = (float(row["t_s"]), float(row["tx_packets"]), float(row["tx_bytes"]), float(row["dropped_packets"]))
-    return (row["link"], row["from_node"], *counters)
+    t_s, packets, octets, dropped = (plausible(float(row[name])) for name in ("t_s", "tx_packets", "tx_bytes", "dropped_packets"))
+    return (row["link"], row["from_node"], t_s, packets, octets, dropped)
 
 
 def _links(rows: list[tuple[str, str, float, float, float, float]]) -> list[LinkCounter]:
@@ -287,4 +319,5 @@ def _link_counter(samples: list[tuple[str, str, float, float, float, float]]) ->
     packets, octets, drops = before[3:] if before else (0.0, 0.0, 0.0)
     last = samples[-1]
     dropped = tuple((row[2], max(0.0, row[5] - drops)) for row in samples if row[2] > 0.0)
-    return LinkCounter(last[0], last[1], last[3] - packets, last[4] - octets, dropped)
+    sent = tuple((row[2], max(0.0, row[3] - packets)) for row in samples if row[2] > 0.0)
+    return LinkCounter(last[0], last[1], last[3] - packets, last[4] - octets, dropped, sent)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+import re
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -78,9 +79,7 @@ def fault_look(kind: str) -> tuple[str, str]:
 
 def frame(title: str, footer: Sequence[str], height_in: float) -> Figure:
     """An empty figure with its title in words on top and the footer below; what is drawn between stays clear of both."""
-    for name in LABELS.values():  # an arm's name is not torn apart
-        title = title.replace(name, name.replace(" ", "\N{NO-BREAK SPACE}"))
-    title_lines = _balanced(title, 88)
+    title_lines = _balanced(_held_together(title), 88)
     footer_lines = [line for text in footer for line in textwrap.wrap(text, 175)]
     top_in = 0.12 + len(title_lines) * TITLE_PT * 1.3 / 72
     bottom_in = 0.12 + len(footer_lines) * FOOTER_PT * 1.35 / 72
@@ -94,11 +93,23 @@ def frame(title: str, footer: Sequence[str], height_in: float) -> Figure:
     return figure
 
 
+def _held_together(title: str) -> str:
+    """The title with arms' names and numbers with their units made unbreakable."""
+    for name in LABELS.values():
+        title = title.replace(name, name.replace(" ", "\N{NO-BREAK SPACE}"))
+    return re.sub(r"(?<=\d) (?=m?s\b|base RTT)", "\N{NO-BREAK SPACE}", title).replace("base RTT", "base\N{NO-BREAK SPACE}RTT")
+
+
 def _balanced(text: str, width: int) -> list[str]:
-    """Wrapped to as few lines as `width` allows, about equally long, so that no single word is left over."""
-    lines = textwrap.wrap(text, width)
-    narrow = next((w for w in range(width // 2, width) if len(textwrap.wrap(text, w)) <= len(lines)), width)
-    return textwrap.wrap(text, narrow)
+    """Wrapped to as few lines as `width` allows: at the ends of clauses where that is possible, then about equally long."""
+    fewest = len(textwrap.wrap(text, width))
+    candidates = (textwrap.wrap(text, narrow) for narrow in range(width // 2, width + 1))
+    return max((lines for lines in candidates if len(lines) <= fewest), key=_breaks_at_clauses)
+
+
+def _breaks_at_clauses(lines: Sequence[str]) -> tuple[int, int]:
+    """How many lines end with a strong mark, and how many with any."""
+    return sum(line.endswith((";", ":", ".")) for line in lines[:-1]), sum(line.endswith(",") for line in lines[:-1])
 
 
 def stamp(figure: Figure, fidelity: str) -> None:
@@ -130,22 +141,40 @@ def styled() -> AbstractContextManager[None]:
     return rc_context(settings)
 
 
-def shade_faults(axes: Axes, run: ArmRun) -> None:
-    """Shades each fault's interval in the colour and hatch of its kind."""
+LANE = 0.075  # height of a kind's lane as a share of the panel's
+
+
+def fault_kinds(runs: Iterable[ArmRun]) -> list[str]:
+    """The kinds of fault that happened, each once."""
+    return list(dict.fromkeys(fault.kind for run in runs for fault in run.faults if fault.happened))
+
+
+def shade_faults(axes: Axes, run: ArmRun, kinds: Sequence[str], missed: Collection[str]) -> None:
+    """Shades each fault's interval: in grey over the whole height, and in the look of its kind in that kind's lane along the top, so that
+    faults at the same time stay apart. Those in `missed` (identities), which hit no traffic, are only outlined in their lane."""
     for fault in run.faults:
         if fault.happened:
+            span = (fault.begin_s, min(fault.until_s(run.duration_s), run.duration_s))
+            top = 1 - LANE * kinds.index(fault.kind)
+            lane: dict[str, Any] = {"ymin": top - 0.85 * LANE, "ymax": top, "zorder": 3, "linewidth": 0.8}
+            if fault.id in missed:
+                axes.axvspan(*span, facecolor="white", edgecolor="#777777", linestyle=":", **lane)
+                continue
             colour, hatch = fault_look(fault.kind)
-            until_s = min(fault.until_s(run.duration_s), run.duration_s)
-            look: dict[str, Any] = {"facecolor": colour, "hatch": hatch, "edgecolor": "#777777", "alpha": 0.45, "linewidth": 0.0}
-            axes.axvspan(fault.begin_s, until_s, zorder=0, **look)
+            axes.axvspan(*span, facecolor=colour, hatch=hatch, edgecolor="#666666", **lane)
+            axes.axvspan(*span, ymax=1 - LANE * len(kinds), facecolor="#000000", alpha=0.09, linewidth=0, zorder=0)
+
+
+def missed_handle() -> Patch:
+    """Legend entry of a fault that hit no traffic."""
+    return Patch(facecolor="white", edgecolor="#777777", linestyle=":", linewidth=0.8, label="fault on a link without traffic")
 
 
 def fault_handles(runs: Iterable[ArmRun]) -> list[Patch]:
     """Legend entries of the kinds of fault that happened."""
-    kinds = dict.fromkeys(fault.kind for run in runs for fault in run.faults if fault.happened)
-    looks = {kind: fault_look(kind) for kind in kinds}
+    looks = {kind: fault_look(kind) for kind in fault_kinds(runs)}
     return [
-        Patch(facecolor=colour, hatch=hatch, edgecolor="#777777", alpha=0.6, linewidth=0.0, label=f"{kind} fault")
+        Patch(facecolor=colour, hatch=hatch, edgecolor="#666666", linewidth=0.8, label=f"{kind} fault")
         for kind, (colour, hatch) in looks.items()
     ]
 

@@ -57,6 +57,7 @@ def repeat_summary(run: ArmRun, settle_s: float = stats.SETTLE_S) -> tuple[dict[
         "interrupted": bool(run.info.get("interrupted", True)),
         "healthy_steps": healthy.steps,
         "healthy_is_clear": healthy.clear,
+        "healthy_slowest_s": healthy.slowest_s,
         "metrics": stats.step_metrics(run, settle_s) | effects.detection_metrics(found) | _other_metrics(run),
         "faults": effects.as_rows(of_faults),
         "detections": effects.as_rows(found),

@@ -17,7 +17,7 @@ from testbed.errors import HostError
 from testbed.routing.namespace import inside
 from testbed.routing.vty import Vty, VtyError
 
-FOLDERS = ("/usr/lib/frr", "/usr/libexec/frr", "/usr/sbin")
+FOLDERS = ("/usr/lib/frr", "/usr/libexec/frr", "/usr/sbin", "/usr/local/sbin")
 USER = "frr"
 STOP_TIMEOUT_S = 5.0
 ATOMIC_REPLACE = "--v6-rr-semantics"

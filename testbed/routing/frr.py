@@ -62,13 +62,15 @@ class Router:
         self.await_answer(self.bgpd, deadline)
         while missing := self.missing_configuration():
             if time.monotonic() > deadline:
-                raise RoutingError(f"{self.name}: bgpd did not take `{missing[0]}` in time: {self.bgpd.last_words()}")
+                raise RoutingError(f"{self.name}: zebra or bgpd did not take `{missing[0]}` in time: {self.bgpd.last_words()}")
             time.sleep(POLL_S / 5)
 
     def missing_configuration(self) -> list[str]:
         """Lines of the running configuration that should be there and are not (those that FRR always prints, in every version)."""
-        running = {line.strip() for line in self.bgpd.ask("show running-config").splitlines()}
-        wanted = [f"router bgp {asn(self._topology, self.name)}"]
+        asked = [self.zebra, self.bgpd]
+        running = {line.strip() for daemon in asked for line in daemon.ask("show running-config").splitlines()}
+        wanted = [line for line in zebra_commands(self._options) if line.startswith("no ")]
+        wanted += [f"router bgp {asn(self._topology, self.name)}"]
         wanted += [f"neighbor {port} interface remote-as external" for port in fabric_ports(self._topology, self.name)]
         return [line for line in wanted if line not in running]
 

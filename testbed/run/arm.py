@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 import time
@@ -18,15 +17,17 @@ from testbed.collect.sampler import Sampler
 from testbed.errors import TestbedError
 from testbed.fabric import Fabric, LinkSettings
 from testbed.faults.injector import Injector
+from testbed.files import write_json
 from testbed.reporting import Reporter
 from testbed.routing.options import BgpOptions
 from testbed.run.agents import AgentPool
 from testbed.run.fidelity import Fidelity, Observations, judge
-from testbed.run.plan import SWITCHING_OF_ARM, TRANSPORT_OF_ARM, JobPlan, agent_config, ring_order, transport_parameters
+from testbed.run.plan import SWITCHING_OF_ARM, JobPlan, agent_config, ring_order, transport_parameters
 from testbed.run.record import EventLog
 from testbed.run.supervisor import JobSupervisor
 from testbed.scenario import Scenario
 from testbed.scenario.faults import Fault
+from testbed.scenario.fit import TRANSPORT_OF_ARM
 from topologies import Topology
 
 PROBE_S = 0.4  # how long each sampled link is saturated to see its rate
@@ -58,11 +59,11 @@ class Live:
     reports: Mapping[str, Any] = field(default_factory=dict)
 
     def close(self) -> None:
-        """Ends the agents and the watching."""
+        """Ends the agents and the watching; OSError if the sampler's files are not complete."""
         self.pool.close()
+        self.watch.stop()
         if self.sampler is not None:
             self.sampler.stop()
-        self.watch.stop()
 
     def observations(self, rate_shares: Iterable[float], qdisc_drops: int) -> Observations:
         """What the verdict on fidelity rests on."""
@@ -79,7 +80,7 @@ class Live:
 
 
 def _text(ended_by: BaseException | None) -> str | None:
-    return f"{type(ended_by).__name__}: {ended_by}" if isinstance(ended_by, TestbedError) else None
+    return None if ended_by is None or isinstance(ended_by, KeyboardInterrupt) else f"{type(ended_by).__name__}: {ended_by}"
 
 
 @dataclass
@@ -129,7 +130,7 @@ class ArmRun:
         ended_by: BaseException | None = None
         try:
             self._run_job(fabric, live)
-        except (KeyboardInterrupt, TestbedError) as reason:
+        except (KeyboardInterrupt, TestbedError, OSError) as reason:
             ended_by = reason
         finally:
             live.close()
@@ -153,13 +154,18 @@ class ArmRun:
         live.pool.start()
         live.supervisor.connect()
         live.start = live.supervisor.start()
-        live.sampler = Sampler(self.topology, fabric.link_counters, self.folder, live.start)
-        live.sampler.start()
+        live.sampler = sampler = Sampler(self.topology, fabric.link_counters, self.folder, live.start)
+        sampler.start()
         injector = Injector(fabric, self.faults, live.start, self.log.record)
         injector.start()
+
+        def check() -> None:
+            injector.check()
+            sampler.check()
+
         try:
             self._say("the job runs", self.scenario.run.duration_s)
-            live.supervisor.supervise(live.start + self.scenario.run.duration_s, injector.check)
+            live.supervisor.supervise(live.start + self.scenario.run.duration_s, check)
             live.reports = live.supervisor.stop()
         finally:
             live.ended = time.monotonic()
@@ -224,9 +230,9 @@ class ArmRun:
 
     def _write_files(self, fabric: Fabric, live: Live, outcome: ArmOutcome, more: Mapping[str, Any]) -> None:
         merge(self.folder, live.start, self.log.events())
-        self._write("agents.json", dict(live.reports))
-        self._write(
-            "arm.json",
+        write_json(self.folder / "agents.json", dict(live.reports))
+        write_json(
+            self.folder / "arm.json",
             {
                 "arm": self.arm,
                 "repeat": self.repeat,
@@ -244,5 +250,3 @@ class ArmRun:
     def _given_parameters(self) -> dict[str, Any]:
         return dict(self.scenario.transport.get(TRANSPORT_OF_ARM[self.arm], {}))
 
-    def _write(self, name: str, content: Mapping[str, Any]) -> None:
-        (self.folder / name).write_text(json.dumps(content, indent=1, default=str) + "\n")

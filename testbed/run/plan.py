@@ -9,9 +9,9 @@ from typing import Any
 
 from hosts.mrc.params import MrcParams
 from hosts.rc.params import RcParams
+from testbed.scenario.fit import TRANSPORT_OF_ARM
 from topologies import Topology, addresses, usid
 
-TRANSPORT_OF_ARM: Mapping[str, str] = {"mrc": "mrc", "rc-bgp": "rc"}
 SWITCHING_OF_ARM: Mapping[str, str] = {"mrc": "ovs", "rc-bgp": "frr"}
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import os
+import secrets
 import sys
 import time
 from collections.abc import Iterator
@@ -14,15 +13,15 @@ from typing import Any
 
 import yaml
 
-from testbed.errors import FidelityError, TestbedError
+from testbed.errors import FidelityError, HostError, TestbedError
+from testbed.files import give_to_invoker, write_json, write_text
 from testbed.report import judge, write_plots, write_report, write_summary
 from testbed.reporting import Reporter
 from testbed.run.arm import ArmOutcome, ArmRun
 from testbed.run.manifest import describe_machine, git_revision, versions
-from testbed.scenario import Scenario
+from testbed.scenario import Scenario, arm_duration_s, total_duration_s
 from testbed.scenario.faults import Drawn, write_faults
-
-EXPECTED_OVERHEAD_S = 20.0  # bring-up, link probes and taking down, an arm; only used to say how long it will take
+from testbed.units import format_duration
 
 
 @dataclass
@@ -33,44 +32,53 @@ class RunOutcome:
     exit_code: int = 0
     problems: list[str] = field(default_factory=list)
     summary: dict[str, Any] = field(default_factory=dict)
+    interrupted: bool = False
 
 
 def run_scenario(scenario: Scenario, drawn: Drawn, results: Path, *, reporter: Reporter) -> RunOutcome:
     """Runs every arm `repeats` times against the same drawn faults. Must be called inside the sandbox."""
     folder = _new_folder(results, scenario.name)
     reporter.note(f"results: {folder}")
-    write_faults(folder / "faults.json", drawn)
-    (folder / "scenario.yaml").write_text(scenario.source or yaml.safe_dump(scenario.resolved(), sort_keys=False))
-    manifest = _manifest(scenario)
-    _write(folder / "manifest.json", manifest)
-    outcome, arms, interrupted = RunOutcome(folder), list[ArmOutcome](), False
     try:
-        for arm_run in _arm_runs(scenario, drawn, folder, reporter):
+        write_faults(folder / "faults.json", drawn)
+        write_text(folder / "scenario.yaml", scenario.source or yaml.safe_dump(scenario.resolved(), sort_keys=False))
+        outcome = RunOutcome(folder)
+        arms = _run_arms(scenario, drawn, outcome, reporter)
+        _point_latest(results, folder, reporter)
+        if any(folder.glob("*/*/arm.json")):
+            _evaluate(scenario, outcome, reporter)
+        _decide(outcome, arms)
+        return outcome
+    finally:
+        give_to_invoker(results / "latest", folder.parent, folder, *folder.rglob("*"))
+
+
+def _run_arms(scenario: Scenario, drawn: Drawn, outcome: RunOutcome, reporter: Reporter) -> list[ArmOutcome]:
+    """The arms that came to their end. What stopped the run is in `outcome`, and in the manifest whether it is complete."""
+    manifest, arms = _manifest(scenario), list[ArmOutcome]()
+    write_json(outcome.folder / "manifest.json", manifest)
+    try:
+        for arm_run in _arm_runs(scenario, drawn, outcome.folder, reporter):
             arms.append(arm_run.execute())
     except KeyboardInterrupt:
-        interrupted = True
+        outcome.interrupted = True
         reporter.warn("interrupted: what was measured so far is kept, and marked")
-    except TestbedError as error:
-        outcome.exit_code = error.exit_code
+    except (TestbedError, OSError) as error:
+        outcome.exit_code = error.exit_code if isinstance(error, TestbedError) else HostError.exit_code
         outcome.problems.append(f"the run stopped, and what was measured before is kept: {error}")
     finally:
-        complete = len(arms) == _total(scenario)
-        _write(folder / "manifest.json", manifest | {"ended": _now(), "interrupted": interrupted, "complete": complete})
-        _point_latest(results, folder)
-    if any(folder.glob("*/*/arm.json")):
-        _evaluate(scenario, outcome, reporter)
-    _decide(outcome, arms, interrupted)
-    _give_to_invoker(folder, folder.parent, results / "latest")
-    return outcome
+        ended = {"ended": _now(), "interrupted": outcome.interrupted, "complete": len(arms) == _total(scenario)}
+        write_json(outcome.folder / "manifest.json", manifest | ended)
+    return arms
 
 
 def _arm_runs(scenario: Scenario, drawn: Drawn, folder: Path, reporter: Reporter) -> Iterator[ArmRun]:
     """Repeats are the outer loop, so that slow changes of the machine hit all arms alike."""
-    left = _total(scenario) * (scenario.run.duration_s + EXPECTED_OVERHEAD_S)
+    left_s = total_duration_s(scenario)
     for repeat in range(1, scenario.repeats + 1):
         for arm in scenario.arms:
-            reporter.note(f"arm {arm}, repeat {repeat} of {scenario.repeats}: about {left:.0f} s left in all")
-            left -= scenario.run.duration_s + EXPECTED_OVERHEAD_S
+            reporter.note(f"arm {arm}, repeat {repeat} of {scenario.repeats}: about {format_duration(round(left_s))} left in all")
+            left_s -= arm_duration_s(scenario)
             yield ArmRun(scenario, scenario.build_topology(), drawn.faults, arm, repeat, folder / arm / str(repeat), reporter)
 
 
@@ -87,7 +95,7 @@ def _evaluate(scenario: Scenario, outcome: RunOutcome, reporter: Reporter) -> No
     reporter.note(f"report: {write_report(outcome.folder)}")
 
 
-def _decide(outcome: RunOutcome, arms: list[ArmOutcome], interrupted: bool) -> None:
+def _decide(outcome: RunOutcome, arms: list[ArmOutcome]) -> None:
     """The exit code: an interrupt counts most, then a run that cannot be believed, then what it found."""
     for arm in arms:
         name = f"{arm.arm} repeat {arm.repeat}"
@@ -100,7 +108,7 @@ def _decide(outcome: RunOutcome, arms: list[ArmOutcome], interrupted: bool) -> N
             outcome.problems.append(f"{name} is not valid: {'; '.join(arm.fidelity.reasons)}")
     if outcome.problems and outcome.exit_code == 0:
         outcome.exit_code = TestbedError.exit_code
-    if interrupted:
+    if outcome.interrupted:
         outcome.exit_code = 130
 
 
@@ -135,20 +143,12 @@ def _new_folder(results: Path, name: str) -> Path:
     raise TestbedError(f"cannot make a new folder in {results / name}: a hundred runs started in the same second")
 
 
-def _point_latest(results: Path, folder: Path) -> None:
-    temporary = results / f".latest-{os.getpid()}"
-    temporary.symlink_to(folder.relative_to(results))
-    temporary.replace(results / "latest")
-
-
-def _give_to_invoker(*made: Path) -> None:
-    """Under sudo what we made belongs to whoever called it; nothing else in the results folder is touched."""
-    uid, gid = os.environ.get("SUDO_UID"), os.environ.get("SUDO_GID")
-    if uid is None or gid is None or os.geteuid() != 0:
-        return
-    for path in (*made, *made[0].rglob("*")):
-        os.chown(path, int(uid), int(gid), follow_symlinks=False)
-
-
-def _write(path: Path, content: dict[str, Any]) -> None:
-    path.write_text(json.dumps(content, indent=1, default=str) + "\n")
+def _point_latest(results: Path, folder: Path, reporter: Reporter) -> None:
+    """Moves `latest` in one step; two runs that end together each make a link of their own first."""
+    temporary = results / f".latest-{secrets.token_hex(4)}"
+    try:
+        temporary.symlink_to(folder.relative_to(results))
+        temporary.replace(results / "latest")
+    except OSError as error:  # a folder of that name, or a file system without links: the run itself is as good
+        temporary.unlink(missing_ok=True)
+        reporter.warn(f"{results / 'latest'} does not point at this run: {error.strerror}")

@@ -21,6 +21,14 @@ def folder() -> Path:
     raise UsageError("the testbed's scenarios were not found: give the path of a scenario file")
 
 
+def is_file(path: Path) -> bool:
+    """Whether there is such a file; a name that the system refuses (too long) is no file."""
+    try:
+        return path.is_file()
+    except OSError:
+        return False
+
+
 def names() -> dict[str, Path]:
     """Every scenario of the testbed: its name and file, sorted by name."""
     return {path.stem: path for path in sorted(folder().glob("*.yaml"))}
@@ -29,7 +37,7 @@ def names() -> dict[str, Path]:
 def find(name_or_path: str) -> Path:
     """The file of a scenario: a path to one, or the name of one that comes with the testbed. Raises UsageError with a hint."""
     path = Path(name_or_path)
-    if path.suffix in SUFFIXES or path.is_file() or "/" in name_or_path:
+    if path.suffix in SUFFIXES or "/" in name_or_path or is_file(path):
         return path
     known = names()
     if name_or_path in known:

@@ -8,7 +8,8 @@ from itertools import combinations
 from typing import Any
 
 from testbed.scenario.faults import tier_of
-from testbed.scenario.model import build_topology, churn_window_s
+from testbed.scenario.fit import link_problems, packet_problems
+from testbed.scenario.model import build_topology, churn_window_s, queue_bytes
 from testbed.scenario.options import bgp_problems, transport_problems
 from testbed.scenario.problems import Place, Problem, did_you_mean
 from testbed.scenario.schema import (
@@ -49,6 +50,15 @@ def check(draft: Draft) -> list[Problem]:
     problems += [problem for index, item in enumerate(sections.get("expect", ())) for problem in _expect_problems(item, ("expect", index))]
     problems += transport_problems(sections["transport"]) if "transport" in sections else []
     problems += bgp_problems(sections["bgp"]) if "bgp" in sections else []
+    return problems + _fit_problems(sections)
+
+
+def _fit_problems(sections: dict[str, Any]) -> list[Problem]:
+    problems = []
+    if {"links", "topology"} <= sections.keys():
+        problems += link_problems(sections["links"], queue_bytes(sections["links"], sections["topology"]))
+    if {"links", "transport", "arms"} <= sections.keys():
+        problems += packet_problems(sections["links"], sections["transport"], sections["arms"])
     return problems
 
 

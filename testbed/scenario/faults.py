@@ -79,6 +79,8 @@ def read_faults(path: Path, topology: Topology, duration_s: float = math.inf) ->
 
 def _read_json(path: Path) -> dict[str, Any]:
     try:
+        if path.exists() and not path.is_file():  # a pipe or device would be read for ever, and a run reads it twice
+            raise ScenarioInvalid(str(path), [Problem((), "is not a file", "give the faults.json of a run")])
         if path.stat().st_size > MAX_FILE_BYTES:
             raise ScenarioInvalid(str(path), [Problem((), f"is larger than {MAX_FILE_BYTES} bytes")])
         data = json.loads(path.read_text(encoding="utf-8"))

@@ -67,8 +67,8 @@ class Scenario:
 
     @property
     def queue_bytes(self) -> int:
-        """The queue of a link: as asked, else derived (default_queue_bytes)."""
-        return self.links.queue_bytes or default_queue_bytes(self.links, hops=6 if isinstance(self.topology, FatTree) else 4)
+        """The queue of a link, see queue_bytes()."""
+        return queue_bytes(self.links, self.topology)
 
     def resolved(self) -> dict[str, Any]:
         """The scenario as JSON-able data: all defaults written out, SI units in the key's names."""
@@ -103,6 +103,11 @@ def churn_window_s(churn: Churn, run: Run) -> tuple[float, float]:
     from_s = run.warmup_s if churn.from_s is None else churn.from_s
     to_s = run.duration_s - run.settle_s if churn.to_s is None else churn.to_s
     return from_s, to_s
+
+
+def queue_bytes(links: Links, topology: FatTree | MultiPlane) -> int:
+    """The queue of a link: as asked, else derived (default_queue_bytes)."""
+    return links.queue_bytes or default_queue_bytes(links, hops=6 if isinstance(topology, FatTree) else 4)
 
 
 def default_queue_bytes(links: Links, hops: int) -> int:

@@ -19,7 +19,7 @@ from testbed.fabric.bpf import LinkProgram, build_bpf, row_of
 from testbed.fabric.links import ifindex, shaping_batch, veth_batch
 from testbed.fabric.namespaces import switch_offloads_off
 from testbed.fabric.netlink import Netlink
-from testbed.fabric.settings import LinkSettings
+from testbed.link_settings import LinkSettings
 from topologies import build
 
 SOURCE, DESTINATION = bytes.fromhex("fd00" + "00" * 13 + "01"), bytes.fromhex("fd00" + "00" * 13 + "02")

@@ -324,3 +324,17 @@ def received(sock: socket.socket) -> list[bytes]:
 
 def _dscp(packet: bytes) -> int:
     return (int.from_bytes(packet[:2], "big") >> 4 & 0xFF) >> 2
+
+
+def test_mrc_goes_on_as_soon_as_its_only_port_is_back():
+    """The probe timeout has doubled to half a second and more by then; the first answered probe ends the wait."""
+    with lab(2) as net:
+        ring(net, "mrc")
+        net.start()
+        follow(net, 5)
+        net.cut("h1", 0)
+        time.sleep(1.6)
+        net.cut("h1", 0, up=True)
+        follow(net, 30)
+        reports = net.stop()
+    assert all(report["job"]["wrong_sums"] == 0 for report in reports.values())

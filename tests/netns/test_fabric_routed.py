@@ -55,6 +55,47 @@ def tell() -> dict[str, Any]:
     return story
 
 
+def tell_planes() -> dict[str, list[str]]:
+    """The ports that 32 flows of a host with two NIC ports would take: whole, with one port's link cut, and mended."""
+    from pathlib import Path
+
+    from testbed.fabric import Fabric, LinkSettings
+    from topologies import build
+
+    fabric = Fabric(
+        build("multi-plane", planes=2, t0s=2, t1s=1, hosts_per_t0=1), LinkSettings(rate_bps=50_000_000), "frr", Path("/run/testbed/x")
+    )
+    fabric.deploy()
+    to, link = fabric.net["h2"].IP(), fabric.topology.links_of("h1")[0].name
+
+    def used() -> list[str]:
+        flows = [f"ip -color=never -6 route get {to} ipproto 17 sport {port} dport 4791" for port in range(50000, 50032)]
+        answers = [fabric.net["h1"].cmd(flow) for flow in flows]
+        return sorted({answer.partition(" dev ")[2].split()[0] for answer in answers})
+
+    story = {"whole": used()}
+    fabric.set_carrier(link, False)
+    story["cut"] = used()
+    fabric.set_carrier(link, True)
+    story["mended"] = used()
+    fabric.remove()
+    return story
+
+
+@pytest.fixture(scope="module")
+def planes() -> dict[str, list[str]]:
+    answer: dict[str, list[str]] = ask(tell_planes)
+    return answer
+
+
+def test_a_host_spreads_its_flows_over_its_ports(planes: dict[str, list[str]]) -> None:
+    assert planes["whole"] == ["h1-eth0", "h1-eth1"]
+
+
+def test_a_host_sends_nothing_to_a_port_without_carrier(planes: dict[str, list[str]]) -> None:
+    assert [planes["cut"], planes["mended"]] == [["h1-eth1"], ["h1-eth0", "h1-eth1"]]
+
+
 @pytest.fixture(scope="module")
 def story() -> dict[str, Any]:
     answer: dict[str, Any] = ask(tell, timeout_s=240)

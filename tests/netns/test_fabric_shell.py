@@ -21,7 +21,21 @@ switch t1_1_1 stop
 h1 ping -c 1 -W 1 h2
 switch t1_1_1 start
 h1 ping -c 1 -W 5 h2
+silent t0_1_1 t1_1_1 on
+silent t0_1_1 t1_1_1 on
+h1 ping -c 1 -W 1 h2
+silent t0_1_1 t1_1_1 off
 link h1 t1_1_1 down
+silent t0_1_1 h2 on
+ask t0_1_1 dump-flows
+dpctl dump-flows
+iperf
+pingall
+exit
+"""
+TYPED_ROUTED = """h1 ping -c 1 -W 5 h2
+ask t0_1_1 show bgp summary
+ask t0_1_1 dump-flows
 pingall
 exit
 """
@@ -30,7 +44,7 @@ exit
 @pytest.fixture(scope="module", params=["mrc", "rc-bgp"])
 def said(request: pytest.FixtureRequest) -> str:
     argv = [sys.executable, "-m", "testbed", "shell", *SMALL, "--arm", request.param]
-    typed = TYPED if request.param == "mrc" else "h1 ping -c 1 -W 5 h2\npingall\nexit\n"
+    typed = TYPED if request.param == "mrc" else TYPED_ROUTED
     done = subprocess.run(argv, cwd=REPO_ROOT, input=typed, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return request.param + "\n" + done.stdout + done.stderr
@@ -38,7 +52,7 @@ def said(request: pytest.FixtureRequest) -> str:
 
 def test_hosts_answer_unless_the_link_or_switch_between_them_is_down(said: str) -> None:
     answers = [line.split(" received")[0][-1] for line in said.splitlines() if "packets transmitted" in line]
-    assert answers == (["1", "0", "1", "0", "1"] if said.startswith("mrc") else ["1"])
+    assert answers == (["1", "0", "1", "0", "1", "0"] if said.startswith("mrc") else ["1"])
 
 
 def test_pingall_reaches_everybody(said: str) -> None:
@@ -48,6 +62,22 @@ def test_pingall_reaches_everybody(said: str) -> None:
 def test_a_link_that_is_not_there_is_named(said: str) -> None:
     if said.startswith("mrc"):
         assert "no link between h1 and t1_1_1" in said
+
+
+def test_a_switch_can_be_asked(said: str) -> None:
+    assert ("ipv6_dst=fcbb:bb00:1001::/48" if said.startswith("mrc") else "local AS number 4200200001") in said
+
+
+def test_a_command_that_fails_says_so_and_the_prompt_goes_on(said: str) -> None:
+    expected = "there is no link 't0_1_1-h2'" if said.startswith("mrc") else "Unknown command: dump-flows"
+    assert expected in said.partition("error: ")[2]
+    assert "Results: " in said
+
+
+def test_what_mininet_does_otherwise_is_explained(said: str) -> None:
+    if said.startswith("mrc"):
+        assert "there is one switch to a command here: `ask t0_1_1 dump-flows`" in said
+        assert "h2 iperf3 -s -D -1" in said
 
 
 def test_no_history_file_is_written(said: str) -> None:

@@ -12,7 +12,7 @@ from fabric_lab import ask
 
 from testbed.errors import UsageError
 from testbed.fabric.links import shaping_batch, veth_batch
-from testbed.fabric.settings import LinkSettings
+from testbed.link_settings import LinkSettings
 from topologies import build
 
 SETTINGS = LinkSettings(rate_bps=8_000_000, mtu_bytes=4352, queue_bytes=100_000)

@@ -67,7 +67,7 @@ def test_open_vswitch_numbers_the_ports_as_we_do(tmp_path):
 
 def test_interfaces_bear_our_macs(tmp_path):
     expected = topologies.build("multi-plane", planes=2, t0s=2, t1s=2, hosts_per_t0=2)
-    output = mn(tmp_path, "multi-plane,2,2,2,2", "h3 ip -brief link show type veth")
+    output = mn(tmp_path, "multi-plane,2,2,2,2", "h3 ip -color=never -brief link show type veth")
     found = set(re.findall(r"^(h3-eth\d)\S*\s+\S+\s+(\S+)", output, re.MULTILINE))
     assert found == {(link.a.ifname, addresses.mac(link.a)) for link in expected.links_of("h3")}
 

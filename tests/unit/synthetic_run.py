@@ -38,6 +38,7 @@ arms: [mrc, rc-bgp]
 topology: {kind: fat-tree, k: 4}
 job: {vector: 256KiB, compute: 300ms, checkpoint_every: 10}
 run: {duration: 60s}
+transport: {rc: {timeout_exponent: 17}}
 expect:
   - {arm: mrc, metric: step_over_median_p100, at_most: 1.5}
   - {arm: mrc, metric: wrong_sums, equals: 0}
@@ -88,6 +89,8 @@ def _arm(folder: Path, rng: random.Random, stalls: dict[str, float], crash_at_s:
     flows = "t_s,host,peer,tx_packets,rtx_packets,acked_bytes,cwnd_packets,srtt_s"
     _csv(folder / "flows.csv", flows, [(0.1, "h1", "h5", 9, 0, 36000, 16, 0.002)])
     rtts = {h: {"cpu_s": 4.0, "data_packets_sent": 9000, "base_rtt_s": {p: 0.002 for p in HOSTS if p != h}, "drops": {}} for h in HOSTS}
+    if mrc:
+        rtts = {h: {**entry, "idle_rtt_s": dict.fromkeys(entry["base_rtt_s"], 0.003)} for h, entry in rtts.items()}
     _json(folder / "agents.json", rtts)
     _json(folder / "arm.json", _arm_info(folder, mrc))
 
@@ -100,7 +103,7 @@ def _arm_info(folder: Path, mrc: bool) -> dict:
     }  # fmt: skip
     bgp = {"keepalive_s": 3, "hold_s": 9, "coalesce_ms": 10}
     fabric = {"switching": "ovs", "datapath": "netdev"} if mrc else {"switching": "frr", "datapath": "kernel", "routing": {"options": bgp}}
-    transport = {"probe_interval_s": 0.1} if mrc else {"timeout_exponent": 17}
+    transport = {"probe_interval_s": 0.1, "pto_min_s": 0.004} if mrc else {"timeout_exponent": 17, "retries": 7}
     return {
         "arm": folder.parent.name, "repeat": int(folder.name), "duration_s": DURATION_S, "bring_up_s": 5.1, "fabric": fabric,
         "transport": transport, "tables_unchanged": True if mrc else None, "fidelity": fidelity, "interrupted": False,

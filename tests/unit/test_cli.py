@@ -123,6 +123,16 @@ def test_faults_of_another_run_are_replayed(capsys: Captured, tmp_path: Path) ->
         (["topo", "show", "fat-tree", "--paths", "h1", "h99"], "h99"),
         (["validate", "./none.yaml"], "does not exist"),
         (["plot", "latest", "--results", "/nonexistent"], "there is no run"),
+        (["plot", "x" * 5000], "there is no run"),
+        (["run", "x" * 5000], "there is no scenario"),
+        (["run", "x/" + "x" * 5000], "cannot be read"),
+        (["topo", "show", "x" * 5000], "there is no topology"),
+        (["run", "quick", "--dry-run", "--faults", "/dev/zero"], "is not a file"),
+        (["run", "quick", "--dry-run", "--faults", "/tmp"], "is not a file"),
+        (["run", "/dev/zero"], "is not a file"),
+        (["run", "quick", "--seed", "9" * 30], "$.seed"),
+        (["run", "quick", "--repeat", "9" * 30], "--repeat"),
+        (["run", "quick", "--arm", "mrc,mrc"], "is there twice"),
     ],
 )
 def test_wrong_usage_is_exit_code_2_and_explained(capsys: Captured, arguments: list[str], said: str) -> None:
@@ -222,6 +232,30 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
     done = process("run", "quick", "--dry-run", "-v", stdout=write_end)
     os.close(write_end)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def closed(descriptors: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """A command whose shell closed some of its standard streams, as in `>&-`."""
+    argv = ["sh", "-c", f'exec "$@" {descriptors}', "sh", sys.executable, "-m", "testbed", *arguments]
+    return subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_a_closed_standard_error_does_not_put_errors_among_the_data() -> None:
+    done = closed("2>&-", "run", "qick", "--json")
+    assert (done.returncode, done.stderr) == (2, "")
+    assert json.loads(done.stdout)["exit_code"] == 2
+
+
+@pytest.mark.parametrize("descriptors", [">&-", "<&- >&- 2>&-"])
+def test_closed_streams_are_no_error(descriptors: str) -> None:
+    done = closed(descriptors, "run", "quick", "--dry-run", "--json")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_a_pipe_of_faults_is_refused_at_once(capsys: Captured, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "faults")
+    assert main(["run", "quick", "--dry-run", "--faults", str(tmp_path / "faults")]) == 2
+    assert "is not a file" in capsys.readouterr().err
 
 
 def test_a_full_disk_is_told() -> None:

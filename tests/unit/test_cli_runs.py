@@ -100,7 +100,7 @@ def fake_sandbox(monkeypatch: pytest.MonkeyPatch):
 
         monkeypatch.setattr(sandbox, "inside", lambda: False)
         monkeypatch.setattr(sandbox, "require_root", lambda: None)
-        monkeypatch.setattr(requirements, "require", lambda: None)
+        monkeypatch.setattr(requirements, "require", lambda arms: None)
         monkeypatch.setattr(sandbox, "enter", enter)
         return started
 

@@ -67,7 +67,7 @@ def test_sample_rows(tmp_path: Path):
 
 def test_without_flows_and_paths_there_is_no_sample_to_wake_up_for():
     recorder = Recorder({}, "h1", 0, 0.0)
-    assert (recorder.sample_due(9.0), recorder.next_deadline()) == (False, 0.5)
+    assert (recorder.sample_due(9.0), recorder.due) == (False, 0.5)
 
 
 def test_missing_folder_is_a_host_error_that_names_the_file(tmp_path: Path):

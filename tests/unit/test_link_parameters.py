@@ -14,7 +14,7 @@ from testbed.fabric import link_parameters as links
 from testbed.fabric.bpf import ROW
 from testbed.fabric.link_parameters import LinkParameters
 from testbed.fabric.rates import slowed
-from testbed.fabric.settings import MIN_BDP_FRAMES, LinkSettings
+from testbed.link_settings import MIN_BDP_FRAMES, LinkSettings
 from topologies import build
 
 FAST = LinkSettings(rate_bps=1_000_000_000, queue_bytes=4_000_000, ecn=True, trimming=True, base_rtt_s=0.004)  # BDP 500 kB

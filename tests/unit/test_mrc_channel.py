@@ -324,3 +324,54 @@ def test_delivered_exactly_once_or_a_qp_error(seed, paths, loss, duplication, ji
     assert world.settled()
     if not world.errors:
         world.assert_delivered()
+
+
+@pytest.mark.parametrize("outage_s", [0.3, 1.7, 5.0])
+@pytest.mark.parametrize("paths", [1, 4])
+def test_the_first_path_that_comes_back_is_used_at_once(paths: int, outage_s: float) -> None:
+    heals_s = START_S + 0.01 + outage_s
+    dead = tuple((path, START_S + 0.01, heals_s if path == 0 else START_S + 900) for path in range(paths))
+    world = World(Conditions(dead=dead), paths)
+    world.post(1 << 20, 0)
+    world.channel.run(heals_s)
+    before = world.a.acked_bytes()
+    world.channel.run(heals_s + 0.15)
+    assert world.a.acked_bytes() > before + 10 * 4096
+    world.run(20)
+    world.assert_delivered()
+
+
+def test_a_second_outage_is_noticed_as_soon_as_the_first() -> None:
+    dead = tuple((0, START_S + start, START_S + start + 3) for start in (0.01, 6.0))
+    world = World(Conditions(dead=dead), 1)
+    world.post(1 << 20, 0)
+    world.channel.run(START_S + 6.0 - 1e-6)
+    world.post(1 << 20, 0)
+    world.channel.run(START_S + 9)
+    before = world.a.acked_bytes()
+    world.channel.run(START_S + 9.15)
+    assert world.a.acked_bytes() > before + 10 * 4096
+
+
+def test_answered_probes_alone_do_not_keep_a_qp_alive() -> None:
+    """A path that carries probes but no data is no path."""
+    world = World(Conditions(), 1, rto_max_s=1.0, rto_retries=3)
+    copies, last = world.channel._copies, [0]
+    world.channel.on_send = lambda now, host, path, transmit: last.__setitem__(0, len(transmit.payload))
+    world.channel._copies = lambda path: 0 if last[0] else copies(path)  # type: ignore[method-assign]
+    world.post(1 << 16)
+    world.run(60)
+    assert len(world.errors) == 1
+    assert world.channel.now < START_S + 20
+
+
+def test_nothing_is_remembered_of_what_is_done() -> None:
+    world = World(Conditions(loss=0.02))
+    for _ in range(4):
+        world.post(1 << 20, 0)
+        world.run(20)
+    sender, receiver = world.a._send["b"], world.b._receive["a"]
+    rest = (sender._packets, sender._messages, sender._ends, sender._rtx, sender._urgent, receiver._imms, receiver.ready)
+    assert [len(each) for each in rest] == [0] * len(rest)
+    assert sender.flight.count == 0
+    assert sum(len(ev.sent) for ev in sender.evs.evs) <= 64

@@ -209,6 +209,19 @@ def test_a_probe_is_answered_on_the_path_it_came_on() -> None:
     assert (transmit.destination, say.probe_reply, say.ack_psn_offset & 0xFFFF, transmit.control) == ("3", True, 0xFFFE, True)
 
 
+def test_before_connect_nothing_is_placed_or_answered() -> None:
+    pair, region = Pair(), bytearray(REGION_BYTES)
+    settings = MrcParams.from_mapping({"initial_psn": 1000, "idle_probes": 0})
+    late = MrcCore("b", "fd00::b", settings, {}, {"a": peer_spec("a", "fd00::a", 4)}, memoryview(region), 1)  # with b's numbers and keys
+    header, trailer = pair.framer.probe(3, 1, 5)
+    for packet in (*pair.send(), bytes(header) + trailer):
+        late.on_datagram(NOW, 0, memoryview(packet))
+    late.connect({"a": pair.a.attributes()})
+    assert list(late.transmit(NOW)) == []
+    assert region == bytes(REGION_BYTES)
+    assert late.report()["drops"] == {"not_connected": 2}
+
+
 def test_sacks_and_probes_not_taken_stay_for_the_next_call() -> None:
     pair = Pair()
     for probe_id in (1, 2, 3):

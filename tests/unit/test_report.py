@@ -13,7 +13,21 @@ import pytest
 from synthetic_run import make_run
 
 from testbed.errors import UsageError
-from testbed.report import METRIC_NAMES, METRICS, findings, html, judge, plots, style, summarise, write_plots, write_report, write_summary
+from testbed.report import (
+    METRIC_NAMES,
+    METRICS,
+    context,
+    findings,
+    html,
+    judge,
+    plot_steps,
+    plots,
+    style,
+    summarise,
+    write_plots,
+    write_report,
+    write_summary,
+)
 from testbed.report.reading import read_run
 from testbed.report.summary import summarise_data
 
@@ -168,12 +182,62 @@ def unrendered(run: Path) -> dict:
     return html.page(data, summary)
 
 
+PICTURES = ("steps", "stalls", "lost", "faults", "paths", "detection", "links")
+
+
+def test_no_ratio_to_next_to_nothing(tmp_path):
+    summary = summarise(make_run(tmp_path, repeats=1))
+    summary["arms"]["mrc"]["stall_p100_s"]["values"] = [0.01]
+    assert findings.stalls_title(summary).endswith("MRC under 5% of a step")
+
+
+def test_the_healthy_sentence_tells_how_far_steps_stray_without_a_fault():
+    repeats = [{"healthy_slowest_s": 0.9, "metrics": {"healthy_median_s": 0.75}}]
+    summary = {"arms": {"mrc": {"healthy_median_s": {"median": 0.75}, "repeats": repeats}}}
+    assert findings.healthy_sentence(summary).endswith("above it by: MRC 20.0%.")
+
+
+def kinds(mrc_s: float, rc_s: float) -> dict:
+    def group(stall_s: float) -> dict:
+        told = {"faults": 2, "hit": 1, "stall_median_s": stall_s, "stall_max_s": stall_s}
+        return {"healthy_median_s": {"median": 0.7}, "by_kind": {"carrier": {**told, "alone": {**told, "faults": 1}}}}
+
+    return {"arms": {"mrc": group(mrc_s), "rc-bgp": group(rc_s)}}
+
+
+def test_a_kind_of_fault_that_stalls_no_arm_is_called_so():
+    assert "so neither stalled" in findings.kinds_sentence(kinds(0.01, 0.3))[0]
+
+
+def test_a_kind_of_fault_that_stalls_one_arm_names_the_better():
+    assert findings.kinds_sentence(kinds(2.0, 0.3))[0].endswith("RC over BGP 6.67x less than MRC.")
+
+
+def test_a_kind_of_fault_tells_how_many_hit_traffic():
+    assert "1 of 2 hit its traffic" in findings.kinds_sentence(kinds(2.0, 0.3))[0]
+
+
+def test_retirements_without_a_fault_are_among_the_findings(run):
+    path = run / "mrc" / "1" / "events.jsonl"
+    event = {"t_s": 1.0, "source": "h1", "event": "ev_state", "peer": "h5", "ev": 0, "path": ["a-b"], "from": "GOOD", "to": "ASSUMED_BAD"}
+    path.write_text(json.dumps(event) + "\n" + path.read_text())
+    assert "MRC retired 1 EV without a fault on its path" in findings.detection_sentence(summarise(run))
+
+
+def test_a_title_keeps_a_number_and_its_unit_together():
+    assert style._held_together("stall: 4.28 s") == "stall: 4.28\N{NO-BREAK SPACE}s"
+
+
+def test_a_title_breaks_at_the_end_of_a_clause():
+    assert style._balanced("one two three four; five six seven", 30) == ["one two three four;", "five six seven"]
+
+
 # --- plots and report ------------------------------------------------------------------------------------------------------------------
 
 
 def test_every_picture_comes_as_png_and_svg(run):
     names = {path.name for path in write_plots(run)}
-    assert names == {f"{name}.{kind}" for name in ("steps", "stalls", "lost", "paths", "detection", "links") for kind in ("png", "svg")}
+    assert names == {f"{name}.{kind}" for name in PICTURES for kind in ("png", "svg")}
 
 
 @pytest.mark.parametrize(("verdict", "marks"), [("good", 0), ("suspect", 0), ("invalid", 1)])
@@ -182,6 +246,51 @@ def test_pictures_of_an_invalid_run_are_marked(verdict, marks):
     before = len(figure.texts)
     style.stamp(figure, verdict)
     assert len(figure.texts) - before == marks
+
+
+def test_a_step_that_a_crash_cut_short_lies_within_the_axes(whole):
+    data = read_run(whole)
+    summary = summarise_data(data)
+    slowest = max(value for told in summary["arms"].values() for value in told["step_p100_s"]["values"])
+    figure = plot_steps.step_times(data, summary, [])
+    assert figure.axes[0].get_ylim()[1] > slowest
+
+
+def test_an_arm_that_ended_with_an_error_is_told_at_the_top(run):
+    path = run / "rc-bgp" / "2" / "arm.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "error": "AgentError: h4 died"}))
+    page = unrendered(run)
+    assert (page["headline"][0], page["errors"]) == ("bad", ["RC over BGP, repeat 2, ended early: AgentError: h4 died"])
+
+
+def test_a_whole_run_tells_no_error(whole):
+    assert unrendered(whole)["errors"] == []
+
+
+def test_the_footer_has_the_timers_of_both_sides(whole):
+    data = read_run(whole)
+    text = " ".join(context.footer(data, summarise_data(data)))
+    told = ("pto min 0.004 s", "hold 9 s", "no BFD", "ACK timeout 0.54 s, 7 retries", "3.0 ms (idle probes)", "seed 7")
+    assert [words for words in told if words not in text] == []
+
+
+def test_a_run_outside_of_results_is_repeated_from_where_it_lies(whole):
+    data = read_run(whole)
+    assert f"run {whole}/scenario.yaml --seed 7" in html.again(data, summarise_data(data))
+
+
+def test_a_run_in_results_is_repeated_by_its_usual_name(whole, tmp_path):
+    data = read_run(Path(shutil.copytree(whole, tmp_path / "results" / "construction-site" / whole.name)))
+    assert f"run results/construction-site/{whole.name}/scenario.yaml" in html.again(data, summarise_data(data))
+
+
+def test_a_faults_row_tells_how_long_it_lasted(whole):
+    rows = html.fault_rows(read_run(whole), summarise(whole))
+    assert next(row["lasted"] for row in rows if row["fault"] == "f2").startswith(("4.9", "5"))
+
+
+def test_silent_faults_shorter_than_the_hold_timer_are_counted(whole):
+    assert context.hold_sentence(read_run(whole)).startswith("2 of 2 silent faults were over before BGP's hold timer (9 s)")
 
 
 def test_hostile_text_is_escaped(page):
@@ -240,7 +349,7 @@ def test_an_arm_without_a_step_gives_plots(run):
     for repeat in "123":
         path = run / "mrc" / repeat / "steps.csv"
         path.write_text(path.read_text().splitlines()[0] + "\n")
-    assert len(write_plots(run)) == 12
+    assert len(write_plots(run)) == 2 * len(PICTURES)
 
 
 def test_a_folder_that_is_no_run_is_a_usage_error_with_a_way_out(tmp_path):

@@ -46,6 +46,24 @@ def test_the_derived_queue_holds_the_windows_of_eight_rc_senders() -> None:
     assert scenario.queue_bytes == 8 * 16 * 4352
 
 
+@pytest.mark.parametrize("override", ["links.rate=1bps", "links.rate=1Tbps", "links.mtu=9300B", "links.queue=100B"])
+def test_what_no_link_can_be_is_refused_before_the_run(override: str) -> None:
+    assert problems(GOOD, override).keys() >= {"$.links"}
+
+
+def test_a_packet_that_does_not_fit_the_mtu_is_refused_before_the_run() -> None:
+    assert problems(GOOD, "links.mtu=1500B").keys() == {"$.transport.mrc.payload_bytes", "$.transport.rc.payload_bytes"}
+
+
+def test_only_the_transports_of_the_arms_must_fit() -> None:
+    assert problems(GOOD, "links.mtu=1500B", "arms=[mrc]").keys() == {"$.transport.mrc.payload_bytes"}
+
+
+def test_the_advised_payload_fits_the_mtu() -> None:
+    overrides = ["links.mtu=1500B", "transport.mrc.payload_bytes=1368", "transport.rc.payload_bytes=1416"]
+    assert load_text(GOOD, overrides).transport == {"mrc": {"payload_bytes": 1368}, "rc": {"payload_bytes": 1416}}
+
+
 def test_an_asked_queue_is_taken() -> None:
     assert load_text(GOOD, ["links.queue=64KiB"]).queue_bytes == 65536
 

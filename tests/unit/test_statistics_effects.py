@@ -115,7 +115,7 @@ def test_detection_without_a_last_packet_is_left_out():
 
 
 def test_an_unknown_pairs_rtt_is_the_median_of_the_known():
-    assert effects.base_rtt_s(run(agents={"h9": {"base_rtt_s": {"h8": 0.001, "h7": 0.003}}}), "h1", "h2") == 0.002
+    assert effects.pair_rtt_s(run(agents={"h9": {"base_rtt_s": {"h8": 0.001, "h7": 0.003}}}), effects.SMALLEST_RTT, "h1", "h2") == 0.002
 
 
 def test_drops_are_those_while_the_fault_was_on():
@@ -125,3 +125,66 @@ def test_drops_are_those_while_the_fault_was_on():
 
 def test_no_retirement_no_detection_figure():
     assert set(effects.detection_metrics([]).values()) == {None}
+
+
+def test_the_base_rtt_is_that_of_idle_probes_where_there_are_any():
+    agents = {"h1": {"base_rtt_s": {"h2": 0.002}, "idle_rtt_s": {"h2": 0.005}}}
+    found = effects.detections(run(faults=[link_fault("f1", 3.0, 8.0)], events=[retired(3.1, 3.01, 3.0)], agents=agents))[0]
+    assert (found.base_rtt_s, found.smallest_rtt_s) == (0.005, 0.002)
+
+
+# --- did it hit traffic? -----------------------------------------------------------------------------------------------------------------
+
+
+def counters(*sent: tuple[float, float], dropped: tuple[tuple[float, float], ...] = (), link: str = "t0_1_1-t1_1_1") -> LinkCounter:
+    return LinkCounter(link, link.split("-")[0], 0.0, 0.0, dropped, sent)
+
+
+def hit(*links: LinkCounter, ends: tuple[float, ...] = (1, 2, 3, 4, 8)) -> bool | None:
+    arm = run(steps=steps(*ends), faults=[link_fault("f1", 4.5, 5.5)], links=links)
+    return effects_of(arm)[0].hit
+
+
+def test_a_link_that_carried_packets_in_the_step_before_was_hit():
+    assert hit(counters((2.0, 0), (3.0, 10), (4.0, 40))) is True
+
+
+def test_a_link_with_keepalives_only_was_not_hit():
+    assert hit(counters((2.0, 2), (3.0, 4), (4.0, 6))) is False
+
+
+def test_packets_of_a_session_that_came_up_during_a_stall_are_no_traffic():
+    assert hit(counters((1.0, 0), (2.0, 0), (4.5, 30)), ends=(1, 2, 8)) is False
+
+
+def test_a_silent_link_that_swallowed_many_packets_was_hit():
+    assert hit(counters((2.0, 0), (4.0, 0), dropped=((4.0, 0), (5.0, 16)))) is True
+
+
+def test_without_counters_nobody_knows():
+    assert hit() is None
+
+
+def test_a_fault_that_hit_no_traffic_has_no_stall():
+    arm = run(steps=steps(1, 2, 3, 4, 8), faults=[link_fault("f1", 4.5, 5.5)], links=[counters((2.0, 0), (4.0, 1))])
+    assert (effects_of(arm)[0].stall_s, effects_of(arm)[0].stall_max_s) == (None, None)
+
+
+def test_a_fault_that_hit_no_traffic_shares_no_stall():
+    faults = [link_fault("f1", 4.5, 5.5), link_fault("f2", 4.6, 5.6, target="x-y")]
+    links = [counters((3.0, 0), (4.0, 50)), counters((3.0, 0), (4.0, 0), link="x-y")]
+    found = effects_of(run(steps=steps(1, 2, 3, 4, 8), faults=faults, links=links))
+    assert [(effect.stall_s, effect.overlapping) for effect in found] == [(3.0, False), (None, False)]
+
+
+def test_groups_count_the_faults_that_hit_nothing_and_leave_them_out_of_medians():
+    faults = [link_fault("f1", 4.5, 5.5), link_fault("f2", 4.6, 5.6, target="x-y")]
+    links = [counters((3.0, 0), (4.0, 50)), counters((3.0, 0), (4.0, 0), link="x-y")]
+    found = effects_of(run(steps=steps(1, 2, 3, 4, 8), faults=faults, links=links))
+    group = effects.group_effects(found, lambda effect: effect.kind)["carrier"]
+    assert (group["faults"], group["hit"], group["stall_median_s"]) == (2, 1, 3.0)
+
+
+def test_the_slowest_step_without_a_fault_is_told():
+    arm = run(steps=steps(1, 2, 3.4, 4.4, 9, 10), faults=[link_fault("f1", 5.0, 6.0)])
+    assert stats.healthy_median(arm, stats.job_steps(arm)).slowest_s == pytest.approx(1.4)

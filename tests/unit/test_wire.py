@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hosts import wire
-from hosts.mrc.frames import Framer, Inspector, Malformed, SackFields, parse_sack
+from hosts.mrc.frames import CACHE_LIMIT, Framer, Inspector, Malformed, SackFields, parse_sack
 from hosts.wire import BTH, BTH_OFFSET, HEADERS, IMMDT, METH, PETH, RETH, SETH, TSETH, Header
 
 A, B = ipaddress.IPv6Address("fd00::a").packed, ipaddress.IPv6Address("fd00::b").packed
@@ -192,7 +192,7 @@ def probe(udp_port: int = wire.UDP_PORT) -> bytearray:
 
 @pytest.mark.parametrize("udp_port", sorted(wire.UDP_PORTS))
 def test_both_udp_ports_are_accepted(udp_port: int) -> None:
-    assert Inspector("fd00::b").inspect(memoryview(probe(udp_port))) == 0x30004
+    assert Inspector("fd00::b").inspect(memoryview(probe(udp_port))).entropy == 0x30004
 
 
 def with_byte(offset: int, value: int) -> bytearray:
@@ -219,10 +219,11 @@ def test_unsound_packets_are_refused_with_a_reason(packet: bytearray, reason: st
 def test_the_memory_of_heads_is_bounded() -> None:
     inspector = Inspector("fd00::b")
     framer = Framer("fd00::a", "fd00::b", 1, 2, wire.UDP_PORT)
-    for entropy in range(5000):
+    for entropy in range(CACHE_LIMIT + 100):
         header, trailer = framer.probe(entropy, 1, 1)
         inspector.inspect(memoryview(header + trailer))
-    assert len(inspector._known) <= 4096
+    assert len(inspector._known) <= CACHE_LIMIT
+    assert len(framer._heads) <= CACHE_LIMIT
 
 
 @pytest.mark.parametrize("opcode", sorted(wire.OPCODES))

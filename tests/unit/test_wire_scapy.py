@@ -71,3 +71,11 @@ def test_every_data_packet_survives_dissection_and_rebuilding() -> None:
 @pytest.mark.parametrize("cut", range(48, 100, 3))
 def test_a_cut_packet_does_not_break_the_dissection(cut: int) -> None:
     assert dissect(data_packet(9)[:cut]).name == "IPv6"
+
+
+def test_a_packet_of_roce_rc_is_left_to_scapys_own_layer() -> None:
+    from scapy.contrib import roce
+
+    made = layers()
+    packet = made["IPV6"](src="fd00::a", dst="fd00::b") / made["UDP"](sport=1, dport=4791) / roce.BTH(opcode=0x0A) / b"payload"
+    assert dissect(bytes(packet))[roce.BTH].opcode == 0x0A

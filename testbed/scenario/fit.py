@@ -1,0 +1,46 @@
+"""Whether links and transports fit together: what a link can be, and whether a full packet fits its MTU."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+
+from hosts import wire
+from testbed.errors import UsageError
+from testbed.link_settings import LinkSettings
+from testbed.scenario.options import owner
+from testbed.scenario.problems import Problem
+from testbed.scenario.schema import Links, Transport
+
+TRANSPORT_OF_ARM: Mapping[str, str] = {"mrc": "mrc", "rc-bgp": "rc"}
+_COMMON = (wire.IPV6, wire.UDP, wire.BTH, wire.RETH, wire.IMMDT)
+# The longest headers of a data packet, invariant CRC included.
+HEADER_BYTES: Mapping[str, int] = {
+    "mrc": sum(header.size_bytes for header in (*_COMMON, wire.IPV6, wire.METH, wire.TSETH)) + wire.ICRC_BYTES,
+    "rc": sum(header.size_bytes for header in _COMMON) + wire.ICRC_BYTES,
+}
+
+
+def link_problems(links: Links, queue_bytes: int) -> list[Problem]:
+    """What no link can be; LinkSettings knows its own limits."""
+    try:
+        LinkSettings(round(links.rate_bps), links.mtu_bytes, queue_bytes)
+    except UsageError as error:
+        return [Problem(("links",), str(error))]
+    return []
+
+
+def packet_problems(links: Links, transport: Transport, arms: tuple[str, ...]) -> Iterator[Problem]:
+    """Transports of the scenario's arms whose full packet is longer than the MTU: it would never leave the host."""
+    given = {"mrc": transport.mrc, "rc": transport.rc}
+    for name in dict.fromkeys(TRANSPORT_OF_ARM[arm] for arm in arms):
+        payload, room = given[name].get("payload_bytes", _default_payload(name)), links.mtu_bytes - HEADER_BYTES[name]
+        if isinstance(payload, int) and payload > room:
+            message = f"{payload} bytes with {HEADER_BYTES[name]} of headers do not fit the links' MTU of {links.mtu_bytes}"
+            hint = f"use at most {room // 4 * 4}, or make links.mtu at least {payload + HEADER_BYTES[name]}B"
+            yield Problem(("transport", name, "payload_bytes"), message, hint)
+
+
+def _default_payload(name: str) -> object:
+    kind = owner(name)
+    return {field.name: field.default for field in dataclasses.fields(kind)}.get("payload_bytes") if kind else None

@@ -1,0 +1,137 @@
+"""Every kind of fault on every tier, alone and overlapping in every order: what is left behind afterwards is nothing, in both arms.
+
+Before and after are compared as the kernels tell it: interfaces, addresses, routes of all tables (the FIBs), neighbours, queues, classes,
+filters, the link program's parameters, and Open vSwitch's tables.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from netns.fabric_lab import ask
+
+pytestmark = pytest.mark.fabric
+
+
+def tell() -> dict[str, Any]:
+    """All faults on a k=2 fat-tree (three tiers, one path): what each changed meanwhile, and what it left."""
+    import os
+    import sys
+    import time
+    from pathlib import Path
+
+    sys.path.insert(0, "tests/netns")
+    from fabric_snapshot import differences, settles_to, snapshot
+
+    from testbed.fabric import Fabric, LinkSettings
+    from testbed.faults.injector import ACTIONS, Injector
+    from testbed.scenario.faults import Fault
+    from topologies import build
+
+    fabric = Fabric(build("fat-tree", k=2), LinkSettings(rate_bps=50_000_000), os.environ["SWITCHING"], Path("/run/testbed/x"), {})
+    fabric.deploy()
+    fabric.verify()
+    healthy = snapshot(fabric)
+    nic, lower, upper = "h1-t0_1_1", "t0_1_1-t1_1_1", "t1_1_1-t2_1"
+
+    def carry_out(sequence: str, faults: dict[str, tuple[str, str]]) -> dict[str, Any]:
+        """`sequence` names faults by a letter: its first occurrence begins it, the second ends it."""
+        changed = 0
+        for place, letter in enumerate(sequence):
+            kind, target = faults[letter]
+            begin, end = ACTIONS[kind]
+            (end if letter in sequence[:place] else begin)(fabric, target)
+            changed = changed or (len(differences(healthy, snapshot(fabric))) if place == 0 else 0)
+        return {"changed": changed, "left": settles_to(fabric, healthy)}
+
+    def at_once() -> list[str]:
+        """Faults of all kinds on the same few links and switches, each in a thread of its own, ending in another order than they began."""
+        targets = [("carrier", link) for link in (nic, lower, upper)] + [("silent", link) for link in (nic, lower, upper)]
+        targets += [(kind, switch) for kind in ("switch-kill", "switch-reboot") for switch in ("t0_1_1", "t1_1_1", "t2_1")]
+        faults = [
+            Fault(f"f{number}", kind, target, "link", "", 0.02 * (number % 5), 0.1 + 0.3 * (number % 4), "")
+            for number, (kind, target) in enumerate(targets)
+        ]
+        injector = Injector(fabric, faults, time.monotonic(), lambda _event: None)
+        injector.start()
+        time.sleep(0.2 + max(fault.at_s + fault.for_s for fault in faults))
+        injector.finish()
+        return settles_to(fabric, healthy)
+
+    def ends(link: str) -> list[Any]:
+        """(is up, has carrier, packets dropped by a fault meanwhile) of end a and end b while h1 pings h2."""
+        found = fabric.topology.link(link)
+        before = fabric.link_counters()["dropped_packets"].copy()
+        for source, peer in (("h1", "h2"), ("h2", "h1")):
+            fabric.net[source].cmd(f"ping -c 1 -W 0.2 {fabric.net[peer].IP()}")
+        dropped = fabric.link_counters()["dropped_packets"] - before
+        states = []
+        for end, row in ((found.a, 2 * found.index), (found.b, 2 * found.index + 1)):
+            flags = fabric.net[end.node].cmd(f"ip link show {end.ifname}")
+            states.append([",UP" in flags, "LOWER_UP" in flags, int(dropped[row]) > 0])
+        return states
+
+    story: dict[str, Any] = {"alone": {}, "overlapping": {}, "ends": {}}
+    for kind, targets in (("carrier", (nic, lower, upper)), ("silent", (nic, lower, upper))):
+        for target in targets:
+            begin, end = ACTIONS[kind]
+            begin(fabric, target)
+            story["ends"][f"{kind} {target}"] = ends(target)
+            end(fabric, target)
+            settles_to(fabric, healthy)
+    alone = [(kind, target) for kind in ("carrier", "silent") for target in (nic, lower, upper)]
+    alone += [(kind, target) for kind in ("switch-kill", "switch-reboot") for target in ("t0_1_1", "t1_1_1", "t2_1")]
+    story["alone"] = {f"{kind} {target}": carry_out("aa", {"a": (kind, target)}) for kind, target in alone}
+    for first, second in (
+        (("carrier", nic), ("switch-kill", "t0_1_1")),
+        (("carrier", lower), ("switch-reboot", "t1_1_1")),
+        (("carrier", upper), ("silent", upper)),
+        (("switch-kill", "t1_1_1"), ("switch-reboot", "t1_1_1")),
+        (("switch-kill", "t1_1_1"), ("switch-kill", "t2_1")),
+    ):
+        for sequence in ("abab", "abba", "baba", "baab"):
+            name = f"{sequence}: a {' '.join(first)}, b {' '.join(second)}"
+            story["overlapping"][name] = carry_out(sequence, {"a": first, "b": second})
+    story["at_once"] = at_once()
+    fabric.verify()
+    fabric.remove()
+    return story
+
+
+@pytest.fixture(scope="module", params=["ovs", "frr"])
+def story(request: pytest.FixtureRequest) -> dict[str, Any]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SWITCHING", request.param)
+        answer: dict[str, Any] = ask(tell, timeout_s=300)
+    return answer
+
+
+def test_a_fault_alone_leaves_nothing(story: dict[str, Any]) -> None:
+    assert {name: found["left"] for name, found in story["alone"].items() if found["left"]} == {}
+
+
+def test_overlapping_faults_leave_nothing_in_whatever_order_they_end(story: dict[str, Any]) -> None:
+    assert {name: found["left"] for name, found in story["overlapping"].items() if found["left"]} == {}
+
+
+def test_faults_that_begin_and_end_at_the_same_time_leave_nothing(story: dict[str, Any]) -> None:
+    assert story["at_once"] == []
+
+
+def test_every_fault_changed_something_that_the_comparison_sees(story: dict[str, Any]) -> None:
+    assert [name for group in ("alone", "overlapping") for name, found in story[group].items() if not found["changed"]] == []
+
+
+def test_both_ends_of_a_cut_link_are_without_carrier_and_the_upper_one_is_set_down(story: dict[str, Any]) -> None:
+    states = {name: [end[:2] for end in ends] for name, ends in story["ends"].items() if name.startswith("carrier")}
+    assert list(states.values()) == [[[True, False], [False, False]]] * 3
+
+
+def test_both_ends_of_a_silent_link_keep_their_carrier(story: dict[str, Any]) -> None:
+    states = {name: [end[:2] for end in ends] for name, ends in story["ends"].items() if name.startswith("silent")}
+    assert list(states.values()) == [[[True, True], [True, True]]] * 3
+
+
+def test_a_silent_link_counts_what_it_loses_in_both_directions(story: dict[str, Any]) -> None:
+    assert [[end[2] for end in ends] for name, ends in story["ends"].items() if name.startswith("silent")] == [[True, True]] * 3

@@ -1,0 +1,88 @@
+"""Everything that a fault might change in the kernels of a fabric, as plain data, so that before and after can be compared."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from testbed.command import in_net
+from testbed.fabric import Fabric
+
+PATIENCE_S = 40.0  # a silent fault costs BGP its hold time (9 s), a reboot its retry time (10 s)
+ADDRESS_KEYS = ("family", "local", "address", "prefixlen", "scope", "tentative", "dadfailed", "nodad")
+LINK_KEYS = ("ifname", "ifindex", "flags", "mtu", "operstate", "address", "qdisc")
+
+
+def snapshot(fabric: Fabric) -> dict[str, list[str]]:
+    """Of each node: interfaces, addresses, routes of all tables, permanent neighbours, qdiscs, classes, filters; BPF parameters; flows."""
+    rows = fabric.link_counters()
+    return {
+        **{node: _node(fabric.pid(node)) for node in fabric.topology.nodes},
+        "parameters": [
+            f"row {row}: {found}" for row, found in enumerate(rows[["drop_all", "spare_parameters"]].tolist()) if any(found[1]) or found[0]
+        ],
+        "tables": [str(fabric.table_differences())],
+    }
+
+
+def settles_to(fabric: Fabric, wanted: dict[str, list[str]]) -> list[str]:
+    """Waits until a snapshot is as `wanted`; what still differs when patience ends, empty when all is the same."""
+    deadline = time.monotonic() + PATIENCE_S
+    while wrong := differences(wanted, snapshot(fabric)):
+        if time.monotonic() > deadline:
+            return wrong
+        time.sleep(0.1)
+    return []
+
+
+def differences(before: dict[str, list[str]], after: dict[str, list[str]]) -> list[str]:
+    """One text for each thing that is only before or only after."""
+    texts = []
+    for place, things in before.items():
+        old, new = Counter(things), Counter(after[place])
+        texts += [f"{place}: lost {thing}" for thing in old - new] + [f"{place}: new {thing}" for thing in new - old]
+    return texts
+
+
+def _node(pid: int) -> list[str]:
+    # Open vSwitch's own interfaces get another address at each boot.
+    interfaces = [found for found in _ask(pid, "ip", "-j", "addr") if found["ifname"] == "lo" or "-eth" in found["ifname"]]
+    ports = [found["ifname"] for found in interfaces if found["ifname"] != "lo"]
+    things = [*map(_link, interfaces), *_addresses(interfaces), *map(_route, _ask(pid, "ip", "-j", "-6", "route", "show", "table", "all"))]
+    neighbours = _ask(pid, "ip", "-j", "-6", "neigh", "show", "nud", "permanent")
+    things += [("neighbour", found["dst"], found["dev"], found["lladdr"]) for found in neighbours]
+    return [*map(str, things), *_traffic(pid, ports)]
+
+
+def _ask(pid: int, *argv: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(_text(pid, argv) or "[]")
+    return found
+
+
+def _text(pid: int, argv: Sequence[str]) -> str:
+    return subprocess.run(in_net(pid, argv), capture_output=True, text=True, check=True).stdout
+
+
+def _link(found: dict[str, Any]) -> tuple[Any, ...]:
+    return ("link", *(sorted(found[key]) if key == "flags" else found.get(key) for key in LINK_KEYS))
+
+
+def _addresses(interfaces: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
+    return [("address", link["ifname"], *(found.get(key) for key in ADDRESS_KEYS)) for link in interfaces for found in link["addr_info"]]
+
+
+def _route(found: dict[str, Any]) -> tuple[Any, ...]:
+    """The order of next hops has no meaning."""
+    hops = sorted(str(sorted(map(str, hop.items()))) for hop in found.pop("nexthops", []))
+    return ("route", *sorted(map(str, found.items())), *hops)
+
+
+def _traffic(pid: int, ports: Iterable[str]) -> list[str]:
+    """Lines of tc, each with the port that it is about (tc has no JSON for HTB's classes)."""
+    shows = [f"{kind} show dev {port}" for port in ports for kind in ("qdisc", "class", "filter")]
+    shows += [f"filter show dev {port} egress" for port in ports]
+    return [f"{show}: {line}" for show in shows for line in _text(pid, ["tc", *show.split()]).splitlines()]

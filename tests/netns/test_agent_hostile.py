@@ -1,0 +1,150 @@
+"""Hostile packets against real agents: a third process in the neighbour's namespace throws them while a ring runs."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import socket
+import struct
+import time
+from collections.abc import Callable, Iterator
+from random import Random
+
+import pytest
+
+from benchmarks.agent_lab import Lab, lab
+from hosts.wire import UDP_PORT
+
+pytestmark = pytest.mark.netns
+
+CLONE_NEWNET, ETH_P_IPV6 = 0x40000000, 0x86DD  # linux/sched.h, linux/if_ether.h
+JOB = {"vector_bytes": 128 * 1024, "compute_s": 0.002, "checkpoint_every": 5}
+PACKET_TOO_BIG, UNREACHABLE = 2, 1  # RFC 4443
+PACKETS = 3000
+
+
+def test_garbage_and_giants_do_no_harm_to_mrc():
+    rng = Random(1)
+    sizes = (0, 1, 39, 40, 47, 48, 56, 59, 60, 100, 1500, 8900)
+    report = attacked("mrc", lambda net, seen: [rng.randbytes(rng.choice(sizes)) for _ in range(PACKETS)])
+    assert sum(report["drops"].values()) >= PACKETS // 2  # what the kernel takes for no packet of ours does not get here
+
+
+def test_garbage_and_giants_do_no_harm_to_rc():
+    rng = Random(1)
+    report = attacked("rc", lambda net, seen: [rng.randbytes(rng.choice((0, 1, 11, 15, 16, 40, 1500, 8900))) for _ in range(PACKETS)])
+    assert sum(report["drops"].values()) >= PACKETS // 2
+
+
+@pytest.mark.parametrize("transport", ["mrc", "rc"])
+def test_replayed_packets_do_no_harm(transport: str):
+    report = attacked(transport, lambda net, seen: [*seen] * max(1, PACKETS // max(1, len(seen))))
+    assert sum(report["drops"].values()) > 0
+
+
+@pytest.mark.parametrize("transport", ["mrc", "rc"])
+def test_flipped_bits_do_no_harm(transport: str):
+    rng = Random(2)
+
+    def flipped(packet: bytes) -> bytes:
+        changed, bit = bytearray(packet), rng.randrange(len(packet) * 8)
+        changed[bit // 8] ^= 1 << bit % 8
+        return bytes(changed)
+
+    report = attacked(transport, lambda net, seen: [flipped(rng.choice(seen)) for _ in range(PACKETS)])
+    assert sum(report["drops"].values()) > 0
+
+
+@pytest.mark.parametrize("transport", ["mrc", "rc"])
+@pytest.mark.parametrize(("kind", "argument"), [(PACKET_TOO_BIG, 1280), (UNREACHABLE, 0)])
+def test_icmp_errors_do_not_stop_an_agent(transport: str, kind: int, argument: int):
+    with lab(2) as net, sniffer(net, "h2") as wire:
+        follow_ring(net, transport)
+        ours = sent_by(wire, own=True)
+        with in_namespace(net, "h1"):
+            sock = socket.socket(socket.AF_INET6, socket.SOCK_RAW, socket.IPPROTO_ICMPV6)
+        with sock:
+            for packet in ours[:50]:
+                sock.sendto(struct.pack(">BBHI", kind, 0, 0, argument) + packet[:1200], (net.address("h2"), 0, 0, 0))
+        done(net)
+
+
+def attacked(transport: str, make: Callable[[Lab, list[bytes]], list[bytes]]) -> dict:
+    """The report of h2 after its neighbour's namespace threw what `make` says; the ring has gone on with right sums."""
+    with lab(2) as net, sniffer(net, "h2") as wire:
+        follow_ring(net, transport)
+        seen = [packet[40:] if transport == "mrc" else packet[48:] for packet in sent_by(wire, own=False)]
+        protocol = socket.IPPROTO_IPV6 if transport == "mrc" else socket.IPPROTO_UDP
+        with in_namespace(net, "h1"):
+            sock = socket.socket(socket.AF_INET6, socket.SOCK_RAW if transport == "mrc" else socket.SOCK_DGRAM, protocol)
+        with sock:
+            for index, packet in enumerate(make(net, seen)):
+                with contextlib.suppress(BlockingIOError):
+                    sock.sendto(packet, (net.address("h2"), UDP_PORT if transport == "rc" else 0, 0, 0))
+                if index % 100 == 99:
+                    time.sleep(0.005)  # bounded: the machine has other work
+        return done(net)["h2"]
+
+
+def follow_ring(net: Lab, transport: str) -> None:
+    net.connect([net.config(name, transport, {"ranks": len(net.names), **JOB}) for name in net.names])
+    net.start()
+    steps(net, 3)
+
+
+def steps(net: Lab, count: int) -> None:
+    """Until every agent has told of `count` more steps."""
+    for agent in net.agents.values():
+        for _ in range(count):
+            agent.wait_for("step")
+
+
+def done(net: Lab) -> dict[str, dict]:
+    """The reports, after the backlog of messages and 200 steps more, all with the right sum."""
+    last = dict.fromkeys(net.names, -1)
+    goal = max(agent.wait_for("step")["step"] for agent in net.agents.values()) + 200
+    for name, agent in net.agents.items():
+        while last[name] < goal:
+            last[name] = agent.wait_for("step")["step"]
+    reports = net.stop()
+    assert all(report["job"]["wrong_sums"] == 0 for report in reports.values())
+    return reports
+
+
+@contextlib.contextmanager
+def in_namespace(net: Lab, name: str) -> Iterator[None]:
+    """This thread is in the network namespace of agent `name`."""
+    libc, own = ctypes.CDLL(None, use_errno=True), os.open("/proc/self/ns/net", os.O_RDONLY)
+    other = os.open(f"/proc/{net.agents[name].pid}/ns/net", os.O_RDONLY)
+    try:
+        assert libc.setns(other, CLONE_NEWNET) == 0
+        yield
+    finally:
+        libc.setns(own, CLONE_NEWNET)
+        os.close(own)
+        os.close(other)
+
+
+@contextlib.contextmanager
+def sniffer(net: Lab, name: str) -> Iterator[socket.socket]:
+    """A packet socket on the agent's first interface."""
+    with in_namespace(net, name):
+        sock = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(0x0003))  # ETH_P_ALL: outgoing packets too
+    with sock:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 21)
+        sock.bind((f"{name}-eth0", 0x0003))
+        sock.setblocking(False)
+        yield sock
+
+
+def sent_by(sock: socket.socket, *, own: bool) -> list[bytes]:
+    """IPv6 packets that the sniffed host sent (`own`) or got."""
+    packets, wanted = [], socket.PACKET_OUTGOING if own else socket.PACKET_HOST
+    with contextlib.suppress(BlockingIOError):
+        while len(packets) < 500:
+            packet, address = sock.recvfrom(65536)
+            if address[1] == ETH_P_IPV6 and address[2] == wanted and packet[6] in (socket.IPPROTO_UDP, socket.IPPROTO_IPV6):
+                packets.append(packet)
+    assert packets
+    return packets
