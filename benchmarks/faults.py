@@ -4,7 +4,8 @@
 
 Prints one JSON object; about two minutes. `faults`: from the call to the effect that the fabric itself observed, k=4, Open vSwitch.
 `rates`: what arrives behind one link under overload, as a share of the rate asked for. `bgp`: start and convergence of FRR, k=4, and from
-a fault to the kernels' last FIB change at the T0 (or T1) itself and anywhere, as netlink reports them.
+a fault to the kernels' last FIB change at the switches it touches and anywhere, as netlink reports them. `sizes` (not among the default
+parts): seconds and memory of fabrics of several sizes.
 """
 
 from __future__ import annotations
@@ -30,6 +31,13 @@ from topologies import Link, Topology, addresses
 
 RATES_MBPS = (5, 20, 100, 400)
 RATE_S = 2.0
+DAEMONS = ("mgmtd", "zebra", "bgpd")
+SIZES: Sequence[tuple[str, dict[str, int]]] = (
+    ("fat-tree", {"k": 2}),
+    ("fat-tree", {"k": 4}),
+    ("multi-plane", {"planes": 4, "t0s": 4, "t1s": 2, "hosts_per_t0": 2}),
+    ("fat-tree", {"k": 6}),
+)
 OVERLOAD = 1.3
 SETTLE_S = 0.3
 IDLE_S = 5.0
@@ -45,6 +53,7 @@ def main(arguments: argparse.Namespace) -> dict[str, Any]:
         "faults": lambda: faults(arguments.rounds, rng),
         "rates": lambda: {f"{rate}_mbps": achieved_share(rate * 1_000_000) for rate in RATES_MBPS},
         "bgp": lambda: bgp(min(arguments.rounds, MOST_BGP_ROUNDS), rng),
+        "sizes": sizes,
     }
     answer = {part: parts[part]() for part in arguments.part.split(",")}
     return {**answer, "rounds": arguments.rounds, "seed": arguments.seed, "load_average": os.getloadavg()[0]}
@@ -136,8 +145,31 @@ def bgp(rounds: int, rng: random.Random) -> dict[str, Any]:
     return figures
 
 
+def sizes() -> dict[str, Any]:
+    """Seconds to deploy and to verify, and the proportional set size of all processes of the sandbox, this one too."""
+    found = {}
+    for kind, params in SIZES:
+        for switching in ("ovs", "frr"):
+            began = time.monotonic()
+            with deployed(topologies.build(kind, **params), switching) as fabric:
+                verify_s = fabric.timings_s["verify_ports"] + fabric.timings_s["verify_switches"]
+                seconds = {"deploy_s": round(time.monotonic() - began - verify_s, 2), "verify_s": round(verify_s, 2)}
+                found[f"{kind} {params} {switching}"] = {**seconds, "memory_mb": round(memory_bytes() / 1e6)}
+    return found
+
+
+def memory_bytes() -> int:
+    """Proportional set sizes, which count shared pages once (proc(5), smaps_rollup)."""
+    total = 0
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            lines = (entry / "smaps_rollup").read_text().splitlines()
+            total += next(int(line.split()[1]) for line in lines if line.startswith("Pss:")) * 1024
+    return total
+
+
 def daemons_cpu_s(during_s: float = 0.0) -> float:
-    """CPU seconds of all zebra and bgpd so far, or during that many seconds from now on."""
+    """CPU seconds of all daemons of FRR so far, or during that many seconds from now on."""
     before = _cpu_s() if during_s else 0.0
     time.sleep(during_s)
     return round(_cpu_s() - before, 3)
@@ -149,7 +181,7 @@ def _cpu_s() -> float:
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             name, _, rest = (entry / "stat").read_text().partition("(")[2].rpartition(")")
-            total += sum(map(int, rest.split()[11:13])) if name in ("zebra", "bgpd") else 0
+            total += sum(map(int, rest.split()[11:13])) if name in DAEMONS else 0
     return total / os.sysconf("SC_CLK_TCK")
 
 

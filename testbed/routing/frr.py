@@ -26,13 +26,15 @@ Progress = Callable[[int, int], None]  # (routes that are right, routes expected
 
 
 class Router:
-    """zebra and bgpd of one switch, and the kernel settings around them."""
+    """zebra and bgpd of one switch (and mgmtd, where FRR has it), and the kernel settings around them."""
 
     def __init__(self, topology: Topology, name: str, pid: int, folder: Path, options: BgpOptions) -> None:
         self.name, self.pid, self.folder = name, pid, folder
         self._topology, self._options = topology, options
-        self.zebra = daemons.daemon("zebra", name, folder, daemons.zebra_options())
-        self.bgpd = daemons.daemon("bgpd", name, folder, ("-e", str(options.ecmp_width)))
+        self.zebra = daemons.configured("zebra", name, folder, daemons.zebra_options())
+        self.bgpd = daemons.configured("bgpd", name, folder, ("-e", str(options.ecmp_width)))
+        first = [daemons.daemon(daemons.MGMTD, name, folder)] if daemons.has_mgmtd() else []
+        self.daemons = {daemon.name: daemon for daemon in (*first, self.zebra, self.bgpd)}
         self.wanted = sysctl.settings(topology, name, options, inside(pid, sysctl.has_seed))
         self.sysctls: dict[str, str] = {}
 
@@ -42,6 +44,12 @@ class Router:
         ports.set_up(self._topology, self.name, self.pid)
         texts = {"zebra.conf": zebra_config(self.name), "bgpd.conf": bgpd_config(self._topology, self.name, self._options)}
         daemons.private_folder(self.folder, texts)
+
+    def start_zebra(self) -> None:
+        """Starts zebra, and mgmtd before it where there is one."""
+        for daemon in self.daemons.values():
+            if daemon is not self.bgpd:
+                daemon.start(self.pid)
 
     def await_answer(self, daemon: Daemon, deadline: float) -> None:
         """Waits until the daemon takes commands; RoutingError when it is late."""
@@ -80,9 +88,9 @@ class Router:
         return {name: session for name, session in found.items() if isinstance(session, dict)}
 
     def stop(self, orderly: bool) -> None:
-        """Ends both daemons and the forwarding; see `Routers.stop`."""
+        """Ends the daemons and the forwarding; see `Routers.stop`."""
         number = signal.SIGTERM if orderly else signal.SIGKILL
-        for daemon in (self.bgpd, self.zebra):
+        for daemon in reversed(self.daemons.values()):
             daemon.kill(number)
         sysctl.apply(self.pid, self.name, (sysctl.Setting("ipv6/conf/all/forwarding", "0"),))
         ports.flush_routes(self.name, self.pid)
@@ -118,7 +126,7 @@ class Routers:
         """The start of some routers, step by step for all of them, so that their waits overlap."""
         for router in routers:
             router.prepare()
-            router.zebra.start(router.pid)
+            router.start_zebra()
         deadline = time.monotonic() + self._options.start_timeout_s
         for router in routers:
             router.start_bgpd(deadline)
@@ -204,8 +212,7 @@ class Routers:
 
     def daemon(self, node: str, name: str) -> Daemon:
         """A router's zebra or bgpd, for questions on its vty."""
-        router = self._router(node)
-        return {"zebra": router.zebra, "bgpd": router.bgpd}[name]
+        return self._router(node).daemons[name]
 
     def restore_host_port(self, node: str, ifname: str) -> None:
         """Puts the gateway address and the host's neighbour entry back after a T0 port was administratively down."""
@@ -214,7 +221,7 @@ class Routers:
     def close(self) -> None:
         """Ends all daemons (SIGKILL by process id) and gives the netlink sockets back; for the end of a run, never raises for dead ones."""
         for router in self._routers.values():
-            for daemon in (router.bgpd, router.zebra):
+            for daemon in reversed(router.daemons.values()):
                 daemon.kill(signal.SIGKILL)
         for reader in self._readers.values():
             reader.close()
@@ -226,12 +233,12 @@ class Routers:
         return {
             "frr_version": daemons.version(),
             "options": dict(vars(self._options)),
-            "daemons": {d.name: list(d.argv) for d in (first.zebra, first.bgpd)} if first else {},
+            "daemons": {name: list(daemon.argv) for name, daemon in first.daemons.items()} if first else {},
             "bgpd_config_example": bgpd_config(self._topology, first.name, self._options) if first else "",
             "sysctls": {router.name: router.sysctls for router in routers},
             "start_s": round(self._start_s, 3),
             "converge_s": round(self._converge_s, 3),
-            "rss_bytes": {name: sum(getattr(r, name).rss_bytes() for r in routers) for name in ("zebra", "bgpd")},
+            "rss_bytes": {name: sum(router.daemons[name].rss_bytes() for router in routers) for name in (first.daemons if first else ())},
         }
 
     def _running(self) -> list[str]:
@@ -246,8 +253,8 @@ class Routers:
     def _require_alive(self) -> None:
         """RoutingError for the first daemon that has died unasked."""
         for name in self._running():
-            self._routers[name].zebra.require_alive()
-            self._routers[name].bgpd.require_alive()
+            for daemon in self._routers[name].daemons.values():
+                daemon.require_alive()
 
 
 def _session_faults(session: dict[str, Any], options: BgpOptions) -> list[str]:

@@ -209,6 +209,26 @@ def test_nothing_of_the_machine_is_written(sandboxed):
     sandboxed(body)
 
 
+def test_routers_with_nothing_to_do_log_nothing(sandboxed):
+    """FRR 10's zebra without mgmtd repeats an error a hundred times a second, for ever."""
+
+    def body():
+        import time
+
+        from tests.netns.frr_lab import Lab
+        from topologies import build
+
+        lab = Lab(build("multi-plane", planes=1, t0s=2, t1s=1, hosts_per_t0=1))
+        lab.routers.start()
+        lab.routers.wait_converged(60)
+        daemons = [lab.routers.daemon(router, name) for router in lab.topology.switches for name in ("zebra", "bgpd")]
+        before = [daemon.log_path.stat().st_size for daemon in daemons]
+        time.sleep(1.0)  # the time is what is asked about
+        assert all(daemon.log_path.stat().st_size - size < 4096 for daemon, size in zip(daemons, before, strict=True))
+
+    sandboxed(body)
+
+
 def with_constants(body, **constants):
     """Source of `body` and a call of it, with these names defined."""
     import inspect
