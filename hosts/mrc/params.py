@@ -50,7 +50,7 @@ class MrcParams:
     cwnd_min_packets: int = 4
     cwnd_max_packets: int = 64
     target_delay_share: float = 0.75  # of the base RTT (UEC's suggestion)
-    target_delay_min_s: float = 0.004  # the noise of a software fabric must not look like a queue
+    target_delay_min_s: float = 0.001  # the noise of a software fabric must not look like a queue; more only delays the news of a dead path
     target_delay_packets: float = 8.0  # at least so many packets' serialisation time, when link_rate_bps is given
     link_rate_bps: float = 0.0  # rate of the NIC's link; 0 = unknown
     base_rtt_window_s: float = 600.0  # long: the tables are static, and a standing queue must not pass for the base RTT
