@@ -4,8 +4,8 @@
 
 Prints JSON: for each EV that a cut hit, the time from the fault's effect to the last data packet sent on the path, in ms and in base
 RTTs of that pair (the RTT of the idle fabric): median, 99th percentile, maximum; the same from the first packet that was lost; and
-retirements of healthy EVs. Twice: with one message of two packets under way (about three quarters of the link), and with as many packets as the window allows,
-where a loaded round trip is two to three idle ones, and no news can come sooner.
+retirements of healthy EVs. Twice: with one message of two packets under way (about three quarters of the link's rate), and with as many
+packets as the window allows, where a loaded round trip is two to three idle ones, and no news can come sooner.
 """
 
 from __future__ import annotations
