@@ -4,7 +4,8 @@
     python benchmarks/flagship.py --run results/construction-site/<time>      # a run that is there already
 
 Prints JSON taken from the run's summary.json: for each arm the step times, stalls and lost job time (median over the repeats and range),
-the stall that carrier cuts and silent cuts caused, and for MRC how long end points went on sending into dead paths.
+the stall of carrier cuts and of silent cuts that no other fault overlapped, and for MRC how long end points went on sending into dead
+paths.
 """
 
 from __future__ import annotations
@@ -56,8 +57,8 @@ def table(folder: Path) -> dict[str, Any]:
 
 def of_arm(found: dict[str, Any]) -> dict[str, Any]:
     """Median [least, most] a metric, and the stalls of each kind of fault."""
-    kinds = {kind: {key: _round(value) for key, value in row.items() if key != "alone"} for kind, row in found["by_kind"].items()}
-    return {**{name: spread(found[name]) for name in METRICS}, "stall_by_kind": kinds, "fidelity": found["fidelity"]}
+    kinds = {kind: {key: _round(value) for key, value in row["alone"].items()} for kind, row in found["by_kind"].items()}
+    return {**{name: spread(found[name]) for name in METRICS}, "stall_by_kind_alone": kinds, "fidelity": found["fidelity"]}
 
 
 def spread(metric: dict[str, Any]) -> str | None:

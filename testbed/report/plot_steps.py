@@ -64,7 +64,7 @@ def _panel(axes: Axes, arm: str, runs: Sequence[ArmRun], chosen: ArmRun, top: fl
     look = style.arm_style(arm)
     for run in runs:
         if run is not chosen:
-            _draw_other(axes, run, look)
+            _draw_other(axes, run, look, top)
     steps = stats.job_steps(chosen)
     median_s = stats.healthy_median(chosen, steps).median_s
     _draw_steps(axes, stats.judged_steps(steps, median_s), look)
@@ -83,15 +83,12 @@ def _panel_words(steps: Sequence[JobStep], median_s: float | None) -> str:
     return f"healthy median {findings.seconds(median_s)}, slowest step {findings.seconds(slowest)} ({findings.number(slowest / median_s)}x)"
 
 
-def _draw_other(axes: Axes, run: ArmRun, look: style.ArmStyle) -> None:
-    """Another repeat: light points, and a thin line for a crash."""
+def _draw_other(axes: Axes, run: ArmRun, look: style.ArmStyle, top: float) -> None:
+    """Another repeat: light points, and a thin line for a crash; no words, because repeats crash at about the same time."""
     steps = [step for step in stats.job_steps(run) if step.complete]
     axes.plot([step.end_s for step in steps], [step.time_s for step in steps], look.marker, color=look.colour, alpha=0.3, ms=3.5, mew=0)
     for event in run.named("job_crash"):
-        t_s = float(event["t_s"])
-        axes.axvline(t_s, color=CRASH_COLOUR, linewidth=1.0, linestyle=":")
-        axes.annotate(f" crash (repeat {run.repeat})", (t_s, 0.86), xycoords=("data", "axes fraction"), color=CRASH_COLOUR, va="top",
-                      fontsize=style.TEXT_PT - 2)  # fmt: skip
+        axes.axvline(float(event["t_s"]), ymax=top, color=CRASH_COLOUR, linewidth=1.0, linestyle=":")
 
 
 def _draw_steps(axes: Axes, steps: Sequence[JobStep], look: style.ArmStyle) -> None:
@@ -148,6 +145,8 @@ def _step_legend(runs: Sequence[ArmRun]) -> list[Any]:
         handles.append(Line2D([], [], color="#444444", marker="o", ms=3, alpha=0.3, linestyle="", label="steps of other repeats"))
     if any(run.named("job_crash") for run in runs):
         handles.append(Patch(color=CRASH_COLOUR, alpha=0.8, label="crash and restart"))
+    if any(run.repeat != 1 and run.named("job_crash") for run in runs):
+        handles.append(Line2D([], [], color=CRASH_COLOUR, linestyle=":", linewidth=1, label="crash of another repeat"))
     return handles + style.fault_handles(runs)
 
 
