@@ -7,8 +7,8 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -41,17 +41,10 @@ def in_sandbox(main: Callable[[argparse.Namespace], Any], parser: argparse.Argum
     return 0
 
 
-@contextmanager
-def fabric_of(k: int, rate_bps: int) -> Iterator[Fabric]:
+def fabric_of(k: int, rate_bps: int) -> AbstractContextManager[Fabric]:
     """A verified fat-tree of Open vSwitch instances."""
     settings = LinkSettings(rate_bps, MTU_BYTES, QUEUE_PACKETS * MTU_BYTES)
-    fabric = Fabric(topologies.build("fat-tree", k=k), settings, switching="ovs", run_dir=Path("/run/testbed/bench"))
-    try:
-        fabric.deploy()
-        fabric.verify()
-        yield fabric
-    finally:
-        fabric.remove()
+    return Fabric(topologies.build("fat-tree", k=k), settings, switching="ovs", run_dir=Path("/run/testbed/bench")).deployed()
 
 
 @dataclass

@@ -15,8 +15,8 @@ import os
 import random
 import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -59,16 +59,9 @@ def main(arguments: argparse.Namespace) -> dict[str, Any]:
     return {**answer, "rounds": arguments.rounds, "seed": arguments.seed, "load_average": os.getloadavg()[0]}
 
 
-@contextmanager
-def deployed(topology: Topology, switching: str, rate_bps: int = 50_000_000) -> Iterator[Fabric]:
+def deployed(topology: Topology, switching: str, rate_bps: int = 50_000_000) -> AbstractContextManager[Fabric]:
     """A verified fabric."""
-    fabric = Fabric(topology, LinkSettings(rate_bps), switching, Path("/run/testbed/bench"))
-    try:
-        fabric.deploy()
-        fabric.verify()
-        yield fabric
-    finally:
-        fabric.remove()
+    return Fabric(topology, LinkSettings(rate_bps), switching, Path("/run/testbed/bench")).deployed()
 
 
 def faults(rounds: int, rng: random.Random) -> dict[str, Any]:

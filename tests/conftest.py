@@ -16,6 +16,9 @@ REPO_ROOT = Path(__file__).resolve().parent.parent
 # Helper modules of the tests (tests/docs_blocks.py) are imported by name from any folder below.
 sys.path.insert(0, str(REPO_ROOT / "tests"))
 
+# The same for code that runs in namespaces. By bare name: a package that Ryu brings calls itself `tests`.
+HELPER_FOLDERS = (REPO_ROOT, REPO_ROOT / "tests", REPO_ROOT / "tests" / "netns")
+
 ROOT_MARKERS = ("netns", "fabric")
 NAMESPACES = ("unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc")
 
@@ -55,8 +58,11 @@ def run_in_namespaces(code: str | Callable[[], None], timeout_s: float = 120.0) 
     Returns its standard output. Raises AssertionError with both outputs when it fails or is not done after `timeout_s` seconds.
     """
     argv = [*NAMESPACES, sys.executable, "-c", source_of(code)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, HELPER_FOLDERS))}
     try:
-        done = subprocess.run(argv, cwd=REPO_ROOT, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout_s, check=False)
+        done = subprocess.run(
+            argv, cwd=REPO_ROOT, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout_s, check=False
+        )
     except subprocess.TimeoutExpired as late:
         raise AssertionError(f"not done after {timeout_s} s in the namespaces; so far: {late.stdout!r} {late.stderr!r}") from None
     assert done.returncode == 0, f"status {done.returncode} in the namespaces\nstdout: {done.stdout}\nstderr: {done.stderr}"

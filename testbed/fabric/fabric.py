@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import subprocess
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -64,6 +65,16 @@ class Fabric:
         if not isinstance(self._switching, RoutedSwitching):
             raise UsageError("this fabric has no routers: its switches are Open vSwitch")
         return self._switching.routers
+
+    @contextmanager
+    def deployed(self) -> Iterator[Fabric]:
+        """Up and verified inside the `with`, down after it, whatever happens."""
+        try:
+            self.deploy()
+            self.verify()
+            yield self
+        finally:
+            self.remove()
 
     def deploy(self) -> None:
         """Brings everything up; HostError (or CommandFailed) names what did not come as asked, and nothing is left half done."""

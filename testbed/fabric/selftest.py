@@ -63,13 +63,8 @@ def run(run_dir: Path) -> list[Check]:
     """Brings up two hosts on two T0s with ECN and trimming, checks, and takes it down. Inside a sandbox only; HostError otherwise."""
     topology = build("multi-plane", planes=1, t0s=2, t1s=1, hosts_per_t0=1)
     settings = LinkSettings(rate_bps=RATE_BPS, ecn=True, trimming=True, base_rtt_s=BASE_RTT_S)
-    fabric = Fabric(topology, settings, "ovs", run_dir)
-    fabric.deploy()
-    try:
-        fabric.verify()
+    with Fabric(topology, settings, "ovs", run_dir).deployed() as fabric:
         return check_fabric(fabric)
-    finally:
-        fabric.remove()
 
 
 def check_fabric(fabric: Fabric) -> list[Check]:

@@ -84,13 +84,9 @@ def run(topology: Topology, arm: str, scenario: Any = None) -> None:
 
     fabric = Fabric(topology, _settings(scenario), SWITCHING_OF_ARM[arm], sandbox.runtime_dir() / "shell", _options(scenario))
     setLogLevel("output")
-    try:
-        fabric.deploy()
-        fabric.verify()
+    with fabric.deployed():
         print(_GREETING.format(**_words(fabric)), end="", file=sys.stderr)  # noqa: T201 - a prompt talks
         Prompt(fabric)
-    finally:
-        fabric.remove()
 
 
 def _words(fabric: Fabric) -> dict[str, str]:

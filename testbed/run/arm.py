@@ -5,8 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -100,24 +99,17 @@ class ArmRun:
         """Runs it. On an interrupt, what was measured so far is kept and marked; then KeyboardInterrupt goes on."""
         self.folder.mkdir(parents=True, exist_ok=True)
         began = time.monotonic()
-        with self._deployed() as fabric:
+        self._say("bringing the fabric up")
+        with self._fabric().deployed() as fabric:
             bring_up_s = time.monotonic() - began
             return self._measure(fabric, bring_up_s)
 
-    @contextmanager
-    def _deployed(self) -> Iterator[Fabric]:
+    def _fabric(self) -> Fabric:
         links = self.scenario.links
         settings = LinkSettings(rate_bps=round(links.rate_bps), mtu_bytes=links.mtu_bytes, queue_bytes=self.scenario.queue_bytes)
         bgp: dict[str, Any] = dict(self.scenario.bgp)
         options = {"bgp": BgpOptions(**bgp)} if SWITCHING_OF_ARM[self.arm] == "frr" else {}
-        fabric = Fabric(self.topology, settings, switching=SWITCHING_OF_ARM[self.arm], run_dir=self._private_dir(), options=options)
-        self._say("bringing the fabric up")
-        try:
-            fabric.deploy()
-            fabric.verify()
-            yield fabric
-        finally:
-            fabric.remove()
+        return Fabric(self.topology, settings, switching=SWITCHING_OF_ARM[self.arm], run_dir=self._private_dir(), options=options)
 
     def _private_dir(self) -> Path:
         return Path("/run/testbed") / f"{self.arm}-{self.repeat}"

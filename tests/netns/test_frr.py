@@ -14,7 +14,8 @@ pytestmark = [
 
 def test_k4_converges_to_the_exact_fibs_and_forwards(sandboxed):
     def body():
-        from tests.netns.frr_lab import Lab
+        from frr_lab import Lab
+
         from topologies import build
 
         lab = Lab(build("fat-tree", k=4))
@@ -29,7 +30,8 @@ def test_k4_converges_to_the_exact_fibs_and_forwards(sandboxed):
 
 def test_both_planes_of_a_multi_plane_fabric_converge(sandboxed):
     def body():
-        from tests.netns.frr_lab import Lab
+        from frr_lab import Lab
+
         from topologies import build
 
         lab = Lab(build("multi-plane", planes=2, t0s=2, t1s=2, hosts_per_t0=2))
@@ -46,7 +48,8 @@ def test_fibs_follow_cut_and_mended_links_again_and_again(sandboxed, both_ends):
     """FRR issue 12239: with kernel next-hop groups IPv6 next hops do not come back (docs/decisions/0002-frr-nexthops.md)."""
 
     def body():
-        from tests.netns.frr_lab import Lab
+        from frr_lab import Lab
+
         from topologies import build
 
         lab = Lab(build("fat-tree", k=4))
@@ -64,7 +67,8 @@ def test_fibs_follow_cut_and_mended_links_again_and_again(sandboxed, both_ends):
 
 def test_a_host_port_works_again_after_it_was_set_down(sandboxed):
     def body():
-        from tests.netns.frr_lab import Lab
+        from frr_lab import Lab
+
         from topologies import build
 
         lab = Lab(build("multi-plane", planes=1, t0s=2, t1s=2, hosts_per_t0=2))
@@ -85,8 +89,9 @@ def test_a_host_port_works_again_after_it_was_set_down(sandboxed):
 
 def test_a_silent_loss_is_found_by_the_hold_time_and_heals(sandboxed):
     def body():
+        from frr_lab import Lab
+
         from testbed.routing.options import BgpOptions
-        from tests.netns.frr_lab import Lab
         from topologies import build
 
         lab = Lab(build("multi-plane", planes=1, t0s=2, t1s=2, hosts_per_t0=2), BgpOptions(keepalive_s=1, hold_s=3, connect_retry_s=2))
@@ -104,7 +109,8 @@ def test_a_silent_loss_is_found_by_the_hold_time_and_heals(sandboxed):
 @pytest.mark.parametrize("orderly", [True, False], ids=["orderly", "killed"])
 def test_a_stopped_switch_is_routed_around_does_not_forward_and_boots(sandboxed, orderly):
     def body():
-        from tests.netns.frr_lab import Lab
+        from frr_lab import Lab
+
         from topologies import build
 
         lab = Lab(build("multi-plane", planes=1, t0s=2, t1s=2, hosts_per_t0=2))
@@ -136,7 +142,8 @@ def test_flows_use_every_path_of_a_pair(sandboxed):
     """With one hash on all tiers a T1 would use one of its two T2s only (polarisation)."""
 
     def body():
-        from tests.netns.frr_lab import Lab
+        from frr_lab import Lab
+
         from topologies import build
 
         lab = Lab(build("fat-tree", k=4))
@@ -153,9 +160,9 @@ def test_a_dead_daemon_is_named_with_its_last_words(sandboxed):
         import signal
 
         import pytest
+        from frr_lab import Lab
 
         from testbed.routing.daemons import RoutingError
-        from tests.netns.frr_lab import Lab
         from topologies import build
 
         lab = Lab(build("multi-plane", planes=1, t0s=2, t1s=1, hosts_per_t0=1))
@@ -171,9 +178,9 @@ def test_a_dead_daemon_is_named_with_its_last_words(sandboxed):
 def test_what_is_missing_is_named_when_time_is_up(sandboxed):
     def body():
         import pytest
+        from frr_lab import Lab
 
         from testbed.routing.daemons import RoutingError
-        from tests.netns.frr_lab import Lab
         from topologies import build
 
         lab = Lab(build("multi-plane", planes=1, t0s=2, t1s=2, hosts_per_t0=1))
@@ -194,7 +201,8 @@ def test_nothing_of_the_machine_is_written(sandboxed):
         import subprocess
         from pathlib import Path
 
-        from tests.netns.frr_lab import Lab
+        from frr_lab import Lab
+
         from topologies import build
 
         lab = Lab(build("multi-plane", planes=1, t0s=2, t1s=1, hosts_per_t0=1))
@@ -215,7 +223,8 @@ def test_routers_with_nothing_to_do_log_nothing(sandboxed):
     def body():
         import time
 
-        from tests.netns.frr_lab import Lab
+        from frr_lab import Lab
+
         from topologies import build
 
         lab = Lab(build("multi-plane", planes=1, t0s=2, t1s=1, hosts_per_t0=1))

@@ -9,7 +9,8 @@ pytestmark = pytest.mark.netns
 
 def test_a_cut_and_mended_link_gives_events_of_both_ends(sandboxed):
     def body():
-        from tests.netns.frr_lab import Watched
+        from frr_lab import Watched
+
         from topologies import build
 
         watched = Watched(build("multi-plane", planes=1, t0s=2, t1s=1, hosts_per_t0=1))
@@ -24,7 +25,8 @@ def test_a_cut_and_mended_link_gives_events_of_both_ends(sandboxed):
 
 def test_a_route_gives_events_with_node_prefix_and_change(sandboxed):
     def body():
-        from tests.netns.frr_lab import Watched
+        from frr_lab import Watched
+
         from topologies import build
 
         watched = Watched(build("multi-plane", planes=1, t0s=2, t1s=1, hosts_per_t0=1))
@@ -40,7 +42,8 @@ def test_times_lie_between_cause_and_now(sandboxed):
     def body():
         import time
 
-        from tests.netns.frr_lab import Watched
+        from frr_lab import Watched
+
         from topologies import build
 
         watched = Watched(build("multi-plane", planes=1, t0s=2, t1s=1, hosts_per_t0=1))
@@ -55,7 +58,8 @@ def test_times_lie_between_cause_and_now(sandboxed):
 
 def test_what_changes_without_carrier_is_no_link_event(sandboxed):
     def body():
-        from tests.netns.frr_lab import Watched
+        from frr_lab import Watched
+
         from topologies import build
 
         watched = Watched(build("multi-plane", planes=1, t0s=2, t1s=1, hosts_per_t0=1))
@@ -72,7 +76,8 @@ def test_overruns_are_counted(sandboxed):
         import testbed.collect.netlink as module
 
         module.BUFFER_BYTES = 1
-        from tests.netns.frr_lab import Watched
+        from frr_lab import Watched
+
         from topologies import build
 
         watched = Watched(build("multi-plane", planes=1, t0s=2, t1s=1, hosts_per_t0=1), slow_s=0.2)
@@ -85,7 +90,8 @@ def test_overruns_are_counted(sandboxed):
 
 def test_stop_takes_what_was_sent_before_it(sandboxed):
     def body():
-        from tests.netns.frr_lab import Watched
+        from frr_lab import Watched
+
         from topologies import build
 
         watched = Watched(build("multi-plane", planes=1, t0s=2, t1s=1, hosts_per_t0=1))
