@@ -114,8 +114,9 @@ class LinkProgram:
     def load(self, object_file: Path) -> None:
         """Loads the program once, through loopback, and pins it, so that the ports need not load and verify it again each."""
         self.unload()
-        batch = f"qdisc add dev lo clsact\nfilter add dev lo egress bpf da obj {object_file} sec tc classid 1:0\n"
-        run(["tc", "-batch", "-"], "loading the link program", input_text=batch)
+        run(["tc", "qdisc", "add", "dev", "lo", "clsact"], "making room for the link program")
+        load = ["filter", "add", "dev", "lo", "egress", "bpf", "da", "obj", str(object_file), "sec", "tc", "classid", "1:0"]
+        run(["tc", *load], "loading the link program")  # no batch: that would cut a path with a space in two
         self.program_id = _program_on_loopback()
         _pin_program(self.program_id)
         run(["tc", "qdisc", "del", "dev", "lo", "clsact"], "taking the link program off loopback")
