@@ -12,6 +12,7 @@ from typing import Any
 import jinja2
 from matplotlib.figure import Figure
 
+from testbed.files import write_text
 from testbed.report import context, findings, style
 from testbed.report.metrics import METRICS
 from testbed.report.model import ArmRun
@@ -30,9 +31,7 @@ def write_report(run_dir: Path) -> Path:
     data = read_run(run_dir)
     summary = summarise_data(data)
     path = run_dir / "report.html"
-    temporary = path.with_name(path.name + ".part")
-    temporary.write_text(render(data, summary), encoding="utf-8")
-    temporary.replace(path)
+    write_text(path, render(data, summary))
     return path
 
 

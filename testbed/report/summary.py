@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from testbed.files import write_text
 from testbed.report import effects, reading
 from testbed.report import statistics as stats
 from testbed.report.metrics import METRIC_NAMES, METRICS
@@ -24,10 +25,8 @@ def summarise(run_dir: Path, settle_s: float = stats.SETTLE_S) -> dict[str, Any]
 
 def write_summary(run_dir: Path) -> dict[str, Any]:
     """Writes summary.json into the run's folder and returns its content."""
-    summary, path = summarise(run_dir), run_dir / "summary.json"
-    temporary = path.with_name(path.name + ".part")
-    temporary.write_text(json.dumps(summary, indent=1, allow_nan=False) + "\n", encoding="utf-8")
-    temporary.replace(path)
+    summary = summarise(run_dir)
+    write_text(run_dir / "summary.json", json.dumps(summary, indent=1, allow_nan=False) + "\n")
     return summary
 
 

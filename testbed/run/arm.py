@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -137,12 +138,12 @@ class ArmRun:
 
     def _live(self, fabric: Fabric) -> Live:
         watch = NetlinkWatch({node: fabric.pid(node) for node in self.topology.nodes}, self.log.record)
-        pool = AgentPool(self._ring(), fabric.popen, self.folder / "agents")
+        pool = AgentPool(self._ring, fabric.popen, self.folder / "agents")
         watch.start()
         return Live(watch, pool, self._supervisor(pool))
 
     def _run_job(self, fabric: Fabric, live: Live) -> None:
-        self._say(f"starting {len(self._ring())} agents")
+        self._say(f"starting {len(self._ring)} agents")
         live.pool.start()
         live.supervisor.connect()
         live.start = live.supervisor.start()
@@ -177,11 +178,9 @@ class ArmRun:
             reporter=self.reporter,
         )
 
+    @cached_property
     def _ring(self) -> tuple[str, ...]:
-        job = self.scenario.job
-        hosts = self.topology.hosts if job.hosts == "all" else job.hosts
-        group = max(1, self._hosts_a_group())
-        return ring_order(hosts, job.ring, group)
+        return ring_order(self.scenario.job_hosts(), self.scenario.job.ring, self._hosts_a_group())
 
     def _hosts_a_group(self) -> int:
         """Hosts under one pod, or under one T0 where there are no pods."""
@@ -193,7 +192,7 @@ class ArmRun:
         return sum(link.tier == "NIC-T0" for link in self.topology.links_of(t0))
 
     def _configs(self) -> dict[str, dict[str, Any]]:
-        job, ring = self.scenario.job, self._ring()
+        job, ring = self.scenario.job, self._ring
         plan = JobPlan(job.vector_bytes, job.compute_s, job.checkpoint_every, job.restart_s)
         common: dict[str, Any] = {
             "arm": self.arm,
@@ -229,7 +228,7 @@ class ArmRun:
                 "arm": self.arm,
                 "repeat": self.repeat,
                 "duration_s": round(live.ended - live.start, 3),
-                "ring": list(self._ring()),
+                "ring": list(self._ring),
                 "fabric": fabric.manifest(),
                 "transport": transport_parameters(self.arm, self._given_parameters()),
                 "tables_unchanged": outcome.tables_unchanged,
