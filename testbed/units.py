@@ -31,6 +31,7 @@ DURATION_UNITS: Mapping[str, float] = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 
 
 RATE_HINT = 'write bits a second, as "10Mbps" or "10Mbit/s"'
 SIZE_HINT = 'write bytes, as "4096B", "256KiB" or "1MB"'
+SHARE_HINT = 'write a share of 0 to 1, as 0.05 or "5%"'
 DURATION_HINT = 'write a time with its unit, as "500ms", "1.5s" or "2min"'
 
 # Bounds that keep every later computation finite; far outside of what an emulated fabric can do.
@@ -39,6 +40,7 @@ MAX_SIZE_BYTES = 2**40
 MAX_DURATION_S = 7 * 86400.0
 
 _QUANTITY = re.compile(r"\s*(?P<number>\d{1,18}(?:\.\d{1,18})?)\s*(?P<unit>[^\s\d.][^\s]*)?\s*", re.ASCII)
+_PERCENT = re.compile(r"\s*(?P<number>\d{1,18}(?:\.\d{1,18})?)\s*(?P<percent>%)?\s*", re.ASCII)
 # Readings that look right and are not: unit -> what is wrong with it.
 _RATE_TRAPS = {
     "B/s": "is in bytes a second; rates here are in bits", "Bps": "is in bytes a second; rates here are in bits",
@@ -73,6 +75,14 @@ def parse_duration(text: object) -> float:
     return _bounded(duration_s, MAX_DURATION_S, text, "7 days", DURATION_HINT)
 
 
+def parse_share(value: object) -> float:
+    """Reads a share, as 0.05 or "5%", into 0 to 1. Raises UnitError."""
+    share = _plain_share(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else _percent(value)
+    if not 0 <= share <= 1:
+        raise UnitError(f"{_shown(value)} is not between 0 and 1", SHARE_HINT)
+    return share
+
+
 def format_rate(rate_bps: float) -> str:
     """Writes bits a second for people: 10e6 -> "10 Mbps"."""
     return _format(rate_bps, (("Gbps", 1e9), ("Mbps", 1e6), ("kbps", 1e3), ("bps", 1.0)))
@@ -92,6 +102,22 @@ def format_duration(duration_s: float) -> str:
     minutes, seconds = divmod(round(abs(duration_s)), 60)
     sign = "-" if duration_s < 0 else ""
     return sign + (f"{minutes} min {seconds} s" if seconds else f"{minutes} min")
+
+
+def format_share(share: float) -> str:
+    """Writes a share for people, in percent: 0.001 -> "0.1%"."""
+    return f"{100 * share:.6g}%"
+
+
+def _plain_share(value: float) -> float:
+    return float(value) if abs(value) <= 1 else math.inf
+
+
+def _percent(value: object) -> float:
+    match = _PERCENT.fullmatch(value) if isinstance(value, str) else None
+    if match is None:
+        raise UnitError(f"{_shown(value)} is not a share", SHARE_HINT)
+    return float(match["number"]) / (100 if match["percent"] else 1)
 
 
 def _scaled(kind: str, text: object, units: Mapping[str, float], traps: Mapping[str, str], hint: str) -> float:

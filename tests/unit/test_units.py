@@ -8,7 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from testbed.units import UnitError, format_duration, format_rate, format_size, parse_duration, parse_rate, parse_size
+from testbed.units import (
+    UnitError,
+    format_duration,
+    format_rate,
+    format_share,
+    format_size,
+    parse_duration,
+    parse_rate,
+    parse_share,
+    parse_size,
+)
 
 
 @pytest.mark.parametrize(
@@ -27,6 +37,23 @@ def test_reads_sizes(text: str, size_bytes: int) -> None:
 @pytest.mark.parametrize(("text", "duration_s"), [("500ms", 0.5), ("1.5s", 1.5), ("2min", 120), ("0s", 0), ("250us", 250e-6), ("1h", 3600)])
 def test_reads_durations(text: str, duration_s: float) -> None:
     assert parse_duration(text) == pytest.approx(duration_s)
+
+
+@pytest.mark.parametrize(("value", "share"), [("5%", 0.05), ("0.1 %", 0.001), (0.25, 0.25), (1, 1), (0, 0), ("0.5", 0.5), ("100%", 1)])
+def test_reads_shares(value: object, share: float) -> None:
+    assert parse_share(value) == pytest.approx(share)
+
+
+@pytest.mark.parametrize("value", ["101%", -0.1, 1.5, 5, True, None, "five", "5 percent", float("nan"), 10**400, [], "-5%"])
+def test_refuses_what_is_no_share(value: object) -> None:
+    with pytest.raises(UnitError, match="share|between 0 and 1"):
+        parse_share(value)
+
+
+@pytest.mark.parametrize(("share", "text"), [(0.05, "5%"), (0.001, "0.1%"), (1, "100%"), (0, "0%")])
+def test_writes_shares(share: float, text: str) -> None:
+    assert format_share(share) == text
+    assert parse_share(text) == pytest.approx(share)
 
 
 @pytest.mark.parametrize(
