@@ -210,7 +210,7 @@ class SendQp:
                 self.lifeline.end()
             self._timeouts = self._retries = 0
             self._timeout_base = now
-        self.window.on_sack(now, acked, rtt_s, self._limited)
+        self.window.on_sack(now, acked, rtt_s, self._limited, False)
 
     @staticmethod
     def _transmission(packet: Packet, say: SackFields) -> Tx | None:

@@ -1,6 +1,7 @@
 """Round-trip times, and the window that reacts to delay.
 
-`Window` is the seam for NSCC: whatever decides `cwnd_packets` sees each SACK once, with the RTT sample and (later) the ECN echo.
+`Window` is the seam for NSCC: whatever decides `cwnd_packets` sees each SACK once, with the RTT sample and the ECN echo, and each NACK of a
+trimmed packet.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ DECREASE = 0.8  # share of the excess delay that a decrease answers; gamma of ht
 DECREASE_FLOOR = 0.5  # a decrease never cuts more than this (UEC)
 STANDING_SHARE = 4  # the lower quartile of a round's delays counts as the standing queue
 BITS_PER_BYTE = 8
+PENALTY_UNIT = 128  # of a receiver's penalty: so many are the whole window
 
 
 class RttEstimator:
@@ -55,8 +57,17 @@ class Window(Protocol):
 
     cwnd_packets: float
 
-    def on_sack(self, now: float, acked_packets: int, rtt_s: float | None, limited: bool) -> None:
-        """`acked_packets` arrived; `rtt_s` is a sample or None; `limited` says that the window, not the job, held the sender back."""
+    def on_sack(self, now: float, acked_packets: int, rtt_s: float | None, limited: bool, marked: bool) -> None:
+        """`acked_packets` arrived; `rtt_s` is a sample or None; `limited` says that the window, not the job, held the sender back.
+
+        `marked` says that the SACK echoes an ECN mark.
+        """
+
+    def on_trimmed(self, now: float) -> None:
+        """A packet arrived trimmed; it has left the flight already."""
+
+    def on_penalty(self, penalty: int) -> None:
+        """The receiver takes `penalty`/128 of the window away, until it says another number."""
 
     def on_mass_loss(self, now: float) -> None:
         """Most paths lost packets within one RTT: that is congestion or a dead host, not one dead path."""
@@ -65,11 +76,15 @@ class Window(Protocol):
 class DelayWindow:
     """Aims at a queueing delay, deciding once a RTT; bounded by params' minimum and maximum, so that it cannot collapse."""
 
-    __slots__ = ("_decrease_at", "_delays_s", "_limited", "_params", "_round_end", "_rtt", "_target_floor_s", "cwnd_packets")
+    __slots__ = (
+        "_decrease_at", "_delays_s", "_limited", "_own_packets", "_params", "_penalty", "_round_end", "_rtt", "_target_floor_s",
+        "cwnd_packets",
+    )  # fmt: skip
 
     def __init__(self, params: MrcParams, rtt: RttEstimator) -> None:
         self._params, self._rtt = params, rtt
-        self.cwnd_packets = float(params.cwnd_initial_packets)
+        self.cwnd_packets = self._own_packets = float(params.cwnd_initial_packets)
+        self._penalty = 0
         self._decrease_at = self._round_end = float("-inf")
         self._delays_s: list[float] = []  # queueing delays of this round's samples
         self._limited = False
@@ -81,7 +96,7 @@ class DelayWindow:
         """Queueing delay aimed at."""
         return max(self._params.target_delay_share * self._rtt.base_s, self._target_floor_s)
 
-    def on_sack(self, now: float, acked_packets: int, rtt_s: float | None, limited: bool) -> None:
+    def on_sack(self, now: float, acked_packets: int, rtt_s: float | None, limited: bool, marked: bool) -> None:
         """Collects the round's samples; at its end, proportional increase below the target, one decrease above it."""
         self._limited |= limited
         if rtt_s is not None:
@@ -100,7 +115,16 @@ class DelayWindow:
         if delay_s > target:
             self._decrease(now, max(DECREASE_FLOOR, 1.0 - DECREASE * (delay_s - target) / delay_s))
         elif self._limited:
-            self._set(self.cwnd_packets + GAIN_PACKETS * (1.0 - max(0.0, delay_s) / target) + FAIR_PACKETS)
+            self._set(self._own_packets + GAIN_PACKETS * (1.0 - max(0.0, delay_s) / target) + FAIR_PACKETS)
+
+    def on_trimmed(self, now: float) -> None:
+        """A queue was full: one decrease, at most once a RTT."""
+        self._decrease(now, DECREASE)
+
+    def on_penalty(self, penalty: int) -> None:
+        """Leaves the receiver's share aside, but at least one packet."""
+        self._penalty = penalty
+        self._set(self._own_packets)
 
     def on_mass_loss(self, now: float) -> None:
         """Halves the window, at most once a RTT."""
@@ -109,7 +133,8 @@ class DelayWindow:
     def _decrease(self, now: float, factor: float) -> None:
         if now >= self._decrease_at:
             self._decrease_at = now + self._rtt.srtt_s
-            self._set(self.cwnd_packets * factor)
+            self._set(self._own_packets * factor)
 
     def _set(self, packets: float) -> None:
-        self.cwnd_packets = min(max(packets, float(self._params.cwnd_min_packets)), float(self._params.cwnd_max_packets))
+        self._own_packets = min(max(packets, float(self._params.cwnd_min_packets)), float(self._params.cwnd_max_packets))
+        self.cwnd_packets = max(1.0, self._own_packets * (1.0 - self._penalty / PENALTY_UNIT))

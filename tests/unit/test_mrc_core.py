@@ -366,7 +366,7 @@ def window_after(delays_s: list[float], step_s: float = 0.01) -> float:
     rtt.sample(NOW, 0.001)
     window = DelayWindow(params, rtt)
     for index, delay_s in enumerate(delays_s):
-        window.on_sack(NOW + index * step_s, 4, 0.001 + delay_s, True)
+        window.on_sack(NOW + index * step_s, 4, 0.001 + delay_s, True, False)
     return window.cwnd_packets
 
 
