@@ -13,7 +13,19 @@ from testbed.collect.cpu import CpuTimes, read_cpu_times, read_run_queue, shares
 from topologies import Topology
 
 PERIOD_S = 0.5
-LINK_COLUMNS = ("t_s", "link", "from_node", "tx_packets", "tx_bytes", "dropped_packets")
+LINK_COUNTERS = (
+    "tx_packets",
+    "tx_bytes",
+    "dropped_packets",
+    "lost_packets",
+    "ev_dropped_packets",
+    "queue_dropped_packets",
+    "marked_packets",
+    "trimmed_packets",
+    "trimmed_bytes",
+)
+"""Fields of a row of the link program's map, as `testbed.fabric.bpf.OUTCOMES` explains them. Drops inside a qdisc are in none of them."""
+LINK_COLUMNS = ("t_s", "link", "from_node", *LINK_COUNTERS)
 CPU_COLUMNS = ("t_s", "busy", "steal", "run_queue", "lateness_s")
 
 
@@ -75,4 +87,4 @@ class Sampler:
         for link in self._topology.links.values():
             for side, end in enumerate((link.a, link.b)):
                 row = counters[2 * link.index + side]
-                self._links.writerow((t_s, link.name, end.node, int(row["tx_packets"]), int(row["tx_bytes"]), int(row["dropped_packets"])))
+                self._links.writerow((t_s, link.name, end.node, *(int(row[name]) for name in LINK_COUNTERS)))
