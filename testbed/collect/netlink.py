@@ -13,6 +13,7 @@ from typing import Any
 
 from testbed.collect import rtnetlink
 from testbed.errors import HostError
+from testbed.netlink_wire import NLMSG_DONE
 from testbed.routing.namespace import inside
 
 Record = Callable[[dict[str, Any]], None]
@@ -70,7 +71,7 @@ class NetlinkWatch:
         done = False
         while not done:
             for kind, flags, body in rtnetlink.messages(opened.recv(RECEIVE_BYTES)):
-                done = done or kind == rtnetlink.NLMSG_DONE
+                done = done or kind == NLMSG_DONE
                 if kind == rtnetlink.RTM_NEWLINK:
                     link = rtnetlink.parse_link(kind, body)
                     self._up.setdefault((node, link.name), link.up)

@@ -8,16 +8,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from ipaddress import IPv6Address
 
-HEADER = struct.Struct("=IHHII")  # struct nlmsghdr: length, type, flags, sequence, port
+from testbed import netlink_wire
+from testbed.netlink_wire import NLM_F_DUMP, NLM_F_REPLACE, align, attributes
+
 LINK = struct.Struct("=BxHiII")  # struct ifinfomsg: family, device type, index, flags, change
 ROUTE = struct.Struct("=BBBBBBBBI")  # struct rtmsg: family, dst_len, src_len, tos, table, protocol, scope, type, flags
 HOP = struct.Struct("=HBBi")  # struct rtnexthop: length, flags, hops, ifindex
-ATTRIBUTE = struct.Struct("=HH")  # struct rtattr: length, type
 
-NLMSG_ERROR, NLMSG_DONE = 2, 3
 RTM_NEWLINK, RTM_DELLINK, RTM_GETLINK = 16, 17, 18
 RTM_NEWROUTE, RTM_DELROUTE, RTM_GETROUTE = 24, 25, 26
-NLM_F_REQUEST, NLM_F_REPLACE, NLM_F_DUMP = 0x001, 0x100, 0x300
 IFLA_IFNAME = 3
 RTA_DST, RTA_OIF, RTA_MULTIPATH, RTA_TABLE, RTA_NH_ID = 1, 4, 9, 15, 30
 IFF_UP, IFF_LOWER_UP = 0x1, 0x10000
@@ -57,38 +56,23 @@ class RouteMessage:
     hops: tuple[NextHop, ...]
 
 
-class NetlinkError(Exception):
-    """The kernel answered a request with an error; `errno` is its number."""
-
-    def __init__(self, errno: int) -> None:
-        self.errno = errno
-        super().__init__(f"netlink error {errno}")
-
-
 def dump_request(kind: int, sequence: int) -> bytes:
     """Bytes that ask for all links (RTM_GETLINK) or all IPv6 routes (RTM_GETROUTE)."""
     body = LINK.pack(socket.AF_UNSPEC, 0, 0, 0, 0) if kind == RTM_GETLINK else ROUTE.pack(socket.AF_INET6, *[0] * 8)
-    return HEADER.pack(HEADER.size + len(body), kind, NLM_F_REQUEST | NLM_F_DUMP, sequence, 0) + body
+    return netlink_wire.request(kind, NLM_F_DUMP, sequence, body)
 
 
 def messages(datagram: bytes) -> Iterator[tuple[int, int, bytes]]:
     """(type, flags, body) of each message in a datagram; NetlinkError for an error message, ValueError for broken lengths."""
-    at = 0
-    while at + HEADER.size <= len(datagram):
-        length, kind, flags, _, _ = HEADER.unpack_from(datagram, at)
-        if not HEADER.size <= length <= len(datagram) - at:
-            raise ValueError(f"netlink message of {length} bytes at {at} in a datagram of {len(datagram)}")
-        body = datagram[at + HEADER.size : at + length]
-        if kind == NLMSG_ERROR and (number := int.from_bytes(body[:4], "little", signed=True)) != 0:
-            raise NetlinkError(-number)
-        yield kind, flags, body
-        at += _align(length)
+    for message in netlink_wire.messages(datagram):
+        message.raise_refusal()
+        yield message.kind, message.flags, message.body
 
 
 def parse_link(kind: int, body: bytes) -> LinkMessage:
     """Takes an RTM_NEWLINK or RTM_DELLINK body apart."""
     _, _, index, flags, _ = LINK.unpack_from(body)
-    name = next((value.rstrip(b"\0").decode() for key, value in _attributes(body[LINK.size :]) if key == IFLA_IFNAME), "")
+    name = attributes(body[LINK.size :]).get(IFLA_IFNAME, b"").rstrip(b"\0").decode()
     return LinkMessage(index, name, bool(flags & IFF_UP and flags & IFF_LOWER_UP), kind == RTM_DELLINK)
 
 
@@ -97,7 +81,7 @@ def parse_route(kind: int, flags: int, body: bytes) -> RouteMessage | None:
     family, length, _, _, table, protocol, _, _, route_flags = ROUTE.unpack_from(body)
     if family != socket.AF_INET6:
         return None
-    found = dict(_attributes(body[ROUTE.size :]))
+    found = attributes(body[ROUTE.size :])
     address = str(IPv6Address(found.get(RTA_DST, bytes(16))))
     change = "del" if kind == RTM_DELROUTE else "replace" if flags & NLM_F_REPLACE else "add"
     table = _integer(found[RTA_TABLE]) if RTA_TABLE in found else table
@@ -115,23 +99,14 @@ def _hops(found: dict[int, bytes], route_flags: int) -> tuple[NextHop, ...]:
 
 def _multipath(block: bytes) -> Iterator[NextHop]:
     at = 0
-    while at + HOP.size <= len(block):
+    while at < len(block):
+        if len(block) - at < HOP.size:
+            raise ValueError(f"netlink: {len(block) - at} bytes behind the last next hop")
         length, flags, _, ifindex = HOP.unpack_from(block, at)
-        if length < HOP.size:
-            raise ValueError(f"next hop of {length} bytes")
+        if not HOP.size <= length <= len(block) - at:
+            raise ValueError(f"next hop of {length} bytes at {at} in a block of {len(block)}")
         yield NextHop(ifindex, _usable(flags))
-        at += _align(length)
-
-
-def _attributes(block: bytes) -> Iterator[tuple[int, bytes]]:
-    """(type, value) of each attribute; the two flag bits of the type are cut off."""
-    at = 0
-    while at + ATTRIBUTE.size <= len(block):
-        length, kind = ATTRIBUTE.unpack_from(block, at)
-        if length < ATTRIBUTE.size:
-            raise ValueError(f"netlink attribute of {length} bytes")
-        yield kind & 0x3FFF, block[at + ATTRIBUTE.size : at + length]
-        at += _align(length)
+        at += align(length)
 
 
 def _usable(flags: int) -> bool:
@@ -140,7 +115,3 @@ def _usable(flags: int) -> bool:
 
 def _integer(value: bytes) -> int:
     return int.from_bytes(value, "little")
-
-
-def _align(length: int) -> int:
-    return length + 3 & ~3

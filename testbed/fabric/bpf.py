@@ -20,7 +20,8 @@ import numpy.typing as npt
 
 from testbed.command import run
 from testbed.errors import HostError
-from testbed.fabric.netlink import Netlink, attributes
+from testbed.fabric.netlink import Netlink
+from testbed.netlink_wire import attributes
 from testbed.sandbox import runtime_dir
 from topologies import Link
 

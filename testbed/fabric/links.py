@@ -16,8 +16,9 @@ from collections.abc import Callable, Iterable, Mapping
 from testbed.errors import HostError
 from testbed.fabric.bpf import CLSACT_EGRESS, PROGRAM_PIN, program_id, row_of
 from testbed.fabric.link_parameters import DSCP_CONTROL, DSCP_ROUTING, DSCP_TRIMMED, DSCP_TRIMMED_LASTHOP
-from testbed.fabric.netlink import Interface, Netlink, TrafficObject, attributes
+from testbed.fabric.netlink import Interface, Netlink, TrafficObject
 from testbed.link_settings import LinkSettings
+from testbed.netlink_wire import attributes
 from topologies import End, Link
 from topologies.addresses import mac
 

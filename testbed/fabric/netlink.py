@@ -14,18 +14,14 @@ from dataclasses import dataclass
 
 from testbed.errors import HostError
 from testbed.fabric.namespaces import entered
+from testbed.netlink_wire import NLM_F_ACK, NLM_F_DUMP, NLMSG_DONE, NLMSG_ERROR, NetlinkError, attribute, attributes, messages, request
 
 IFF_UP, IFF_LOWER_UP = 0x1, 0x10000
 RTM_SETLINK, RTM_GETLINK, RTM_GETQDISC, RTM_NEWTCLASS, RTM_GETTCLASS, RTM_GETTFILTER = 19, 18, 38, 40, 42, 46
-_NLM_F_REQUEST, _NLM_F_ACK, _NLM_F_DUMP = 0x1, 0x4, 0x300
-_NLMSG_ERROR, _NLMSG_DONE = 2, 3
-_HEADER = struct.Struct("=IHHII")  # length, type, flags, sequence, port
 _LINK = struct.Struct("=BxHiII")  # family, type, index, flags, change mask
 _TRAFFIC = struct.Struct("=BxxxiIII")  # family, index, handle, parent, info
-_ATTRIBUTE = struct.Struct("=HH")  # length, type
 _IFLA_ADDRESS, _IFLA_IFNAME, _IFLA_MTU = 1, 3, 4
 _TCA_KIND, _TCA_OPTIONS = 1, 2
-_TYPE_MASK = 0x3FFF
 _RECEIVE_BYTES = 1 << 17
 
 
@@ -83,7 +79,7 @@ class Netlink:
     def set_up(self, ifindex: int, up: bool) -> None:
         """Sets an interface up or down; returns when the kernel has done it."""
         body = _LINK.pack(0, 0, ifindex, IFF_UP if up else 0, IFF_UP)
-        for _ in self._ask(RTM_SETLINK, _NLM_F_ACK, body):
+        for _ in self._ask(RTM_SETLINK, NLM_F_ACK, body):
             pass
 
     def interface(self, ifindex: int) -> Interface:
@@ -92,7 +88,7 @@ class Netlink:
 
     def interfaces(self) -> list[Interface]:
         """All interfaces of the namespace."""
-        return [_interface(payload) for payload in self._ask(RTM_GETLINK, _NLM_F_DUMP, _LINK.pack(0, 0, 0, 0, 0))]
+        return [_interface(payload) for payload in self._ask(RTM_GETLINK, NLM_F_DUMP, _LINK.pack(0, 0, 0, 0, 0))]
 
     def qdiscs(self) -> list[TrafficObject]:
         """All qdiscs of the namespace."""
@@ -105,7 +101,7 @@ class Netlink:
     def change_class(self, ifindex: int, class_: TrafficObject, options: bytes) -> None:
         """Gives an existing class new options (the content of TCA_OPTIONS); returns when the kernel has done it."""
         body = _TRAFFIC.pack(0, ifindex, class_.handle, class_.parent, 0) + attribute(_TCA_KIND, class_.kind.encode() + b"\0")
-        for _ in self._ask(RTM_NEWTCLASS, _NLM_F_ACK, body + attribute(_TCA_OPTIONS, options)):
+        for _ in self._ask(RTM_NEWTCLASS, NLM_F_ACK, body + attribute(_TCA_OPTIONS, options)):
             pass
 
     def filters(self, ifindex: int, parent: int) -> list[TrafficObject]:
@@ -113,63 +109,30 @@ class Netlink:
         return self._traffic(RTM_GETTFILTER, ifindex, parent)
 
     def _traffic(self, kind: int, ifindex: int, parent: int) -> list[TrafficObject]:
-        return [_traffic_object(payload) for payload in self._ask(kind, _NLM_F_DUMP, _TRAFFIC.pack(0, ifindex, 0, parent, 0))]
+        return [_traffic_object(payload) for payload in self._ask(kind, NLM_F_DUMP, _TRAFFIC.pack(0, ifindex, 0, parent, 0))]
 
     def _ask(self, kind: int, flags: int, body: bytes) -> Iterator[bytes]:
         """The payloads of the answer. Collected under the lock, so that threads do not take each other's answers."""
         with self._lock:
             self._sequence += 1
-            header = _HEADER.pack(_HEADER.size + len(body), kind, _NLM_F_REQUEST | flags, self._sequence, 0)
-            self._socket.send(header + body)
+            self._socket.send(request(kind, flags, self._sequence, body))
             return iter(list(self._answers(self._sequence, bool(flags))))
 
     def _answers(self, sequence: int, until_done: bool) -> Iterator[bytes]:
         while True:
-            for kind, number, payload in _messages(self._socket.recv(_RECEIVE_BYTES)):
-                if number != sequence:
+            for message in messages(self._socket.recv(_RECEIVE_BYTES)):
+                if message.sequence != sequence:
                     continue
-                if kind == _NLMSG_DONE or (kind == _NLMSG_ERROR and _raise_error(payload)):
+                try:
+                    message.raise_refusal()
+                except NetlinkError as error:
+                    said = os.strerror(error.errno)
+                    raise HostError(f"the kernel refused a request about an interface or its queues: {said}") from error
+                if message.kind in (NLMSG_DONE, NLMSG_ERROR):
                     return
-                yield payload
+                yield message.body
                 if not until_done:
                     return
-
-
-def attribute(kind: int, value: bytes) -> bytes:
-    """One netlink attribute, padded."""
-    return _ATTRIBUTE.pack(_ATTRIBUTE.size + len(value), kind) + value + bytes(-len(value) & 3)
-
-
-def attributes(data: bytes) -> dict[int, bytes]:
-    """Netlink attributes by type; of a repeated type the last one."""
-    return dict(attribute_list(data))
-
-
-def attribute_list(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """Netlink attributes in their order."""
-    offset = 0
-    while offset + _ATTRIBUTE.size <= len(data):
-        length, kind = _ATTRIBUTE.unpack_from(data, offset)
-        if length < _ATTRIBUTE.size:
-            return
-        yield kind & _TYPE_MASK, data[offset + _ATTRIBUTE.size : offset + length]
-        offset += length + 3 & ~3
-
-
-def _messages(data: bytes) -> Iterator[tuple[int, int, bytes]]:
-    offset = 0
-    while offset + _HEADER.size <= len(data):
-        length, kind, _flags, sequence, _port = _HEADER.unpack_from(data, offset)
-        yield kind, sequence, data[offset + _HEADER.size : offset + length]
-        offset += length + 3 & ~3
-
-
-def _raise_error(payload: bytes) -> bool:
-    """True for an acknowledgement; HostError for an error."""
-    (number,) = struct.unpack_from("=i", payload)
-    if number:
-        raise HostError(f"the kernel refused a request about an interface or its queues: {os.strerror(-number)}")
-    return True
 
 
 def _interface(payload: bytes) -> Interface:

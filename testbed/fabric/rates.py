@@ -12,8 +12,9 @@ from testbed.errors import HostError
 from testbed.fabric import link_parameters
 from testbed.fabric.bpf import LinkProgram, row_of
 from testbed.fabric.links import CONTROL_CLASS, DATA_CLASS, LINK_CLASS, ifindex
-from testbed.fabric.netlink import Netlink, TrafficObject, attribute, attributes
+from testbed.fabric.netlink import Netlink, TrafficObject
 from testbed.link_settings import LinkSettings
+from testbed.netlink_wire import attribute, attributes
 from topologies import Link
 
 _OPTIONS, _HTB_PARAMETERS = 2, 1  # TCA_OPTIONS, TCA_HTB_PARMS

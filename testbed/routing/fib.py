@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from testbed.collect import rtnetlink
 from testbed.errors import HostError
+from testbed.netlink_wire import NLMSG_DONE, NetlinkError
 from testbed.routing.expected import Fib
 from testbed.routing.namespace import inside
 
@@ -62,14 +63,14 @@ class FibReader:
         try:
             self._socket.send(rtnetlink.dump_request(kind, self._sequence))
             return self._answers()
-        except (OSError, rtnetlink.NetlinkError) as error:
+        except (OSError, NetlinkError) as error:
             raise HostError(f"{self._router}: reading the kernel's tables by netlink: {error}") from error
 
     def _answers(self) -> list[tuple[int, int, bytes]]:
         found: list[tuple[int, int, bytes]] = []
         while True:
             for message in rtnetlink.messages(self._socket.recv(RECEIVE_BYTES)):
-                if message[0] == rtnetlink.NLMSG_DONE:
+                if message[0] == NLMSG_DONE:
                     return found
                 found.append(message)
 

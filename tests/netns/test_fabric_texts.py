@@ -12,7 +12,6 @@ from testbed.errors import CommandFailed, HostError, UsageError
 from testbed.fabric import Fabric, LinkSettings
 from testbed.fabric.bpf import MAX_ROWS, SOURCE, row_of
 from testbed.fabric.hosts import TUNNEL_BLOCK, host_batch, routed_host_batch, tunnel_address
-from testbed.fabric.netlink import attribute_list
 from topologies import build
 from topologies.addresses import host_address, usid_address
 
@@ -97,11 +96,6 @@ def test_a_routed_host_uses_all_its_ports_for_all_hosts() -> None:
     topology = build("multi-plane", planes=2, t0s=2, t1s=2, hosts_per_t0=1)
     last = routed_host_batch(topology, "h1").splitlines()[-1]
     assert last.count("nexthop via fe80::1") == 2
-
-
-def test_netlink_attributes_are_padded_to_four_bytes() -> None:
-    data = bytes([5, 0, 1, 0, 7, 0, 0, 0]) + bytes([6, 0, 2, 0, 8, 9, 0, 0])
-    assert list(attribute_list(data)) == [(1, b"\x07"), (2, b"\x08\x09")]
 
 
 def test_an_unknown_kind_of_switch_is_refused() -> None:

@@ -10,6 +10,7 @@ from ipaddress import IPv6Address
 import pytest
 
 from testbed.collect import rtnetlink
+from testbed.netlink_wire import HEADER, NLM_F_REPLACE, NLMSG_DONE, NLMSG_ERROR, NetlinkError, attribute
 from testbed.routing.fib import differences, fib_of
 from testbed.routing.options import BgpOptions
 from testbed.routing.sysctl import FIELDS, POLICY, SEED, settings
@@ -22,10 +23,6 @@ K4 = build("fat-tree", k=4)
 
 def values(router: str, has_seed: bool) -> dict[str, str]:
     return {setting.key: setting.value for setting in settings(K4, router, BgpOptions(), has_seed)}
-
-
-def attribute(kind: int, value: bytes) -> bytes:
-    return struct.pack("=HH", len(value) + 4, kind) + value + bytes(-len(value) % 4)
 
 
 def route_body(prefix: str, length: int, *attributes: bytes, flags: int = 0, table: int = 254) -> bytes:
@@ -93,7 +90,7 @@ def test_single_path_route_carries_its_flags_itself():
     ("kind", "flags", "change"),
     [
         (rtnetlink.RTM_NEWROUTE, 0x400, "add"),
-        (rtnetlink.RTM_NEWROUTE, rtnetlink.NLM_F_REPLACE, "replace"),
+        (rtnetlink.RTM_NEWROUTE, NLM_F_REPLACE, "replace"),
         (rtnetlink.RTM_DELROUTE, 0, "del"),
     ],
 )
@@ -112,19 +109,19 @@ def test_a_link_is_up_with_carrier_and_administratively(flags, up):
 
 
 def test_a_datagram_is_split_into_its_messages():
-    one = rtnetlink.HEADER.pack(17, rtnetlink.RTM_NEWLINK, 2, 0, 0) + b"x" + bytes(3)
-    two = rtnetlink.HEADER.pack(16, rtnetlink.NLMSG_DONE, 0, 0, 0)
-    assert list(rtnetlink.messages(one + two)) == [(rtnetlink.RTM_NEWLINK, 2, b"x"), (rtnetlink.NLMSG_DONE, 0, b"")]
+    one = HEADER.pack(17, rtnetlink.RTM_NEWLINK, 2, 0, 0) + b"x" + bytes(3)
+    two = HEADER.pack(16, NLMSG_DONE, 0, 0, 0)
+    assert list(rtnetlink.messages(one + two)) == [(rtnetlink.RTM_NEWLINK, 2, b"x"), (NLMSG_DONE, 0, b"")]
 
 
 def test_a_broken_message_length_is_an_error_and_no_endless_loop():
     with pytest.raises(ValueError, match="netlink message of 0 bytes"):
-        list(rtnetlink.messages(rtnetlink.HEADER.pack(0, 16, 0, 0, 0)))
+        list(rtnetlink.messages(HEADER.pack(0, 16, 0, 0, 0)))
 
 
 def test_a_kernel_error_carries_its_number():
-    datagram = rtnetlink.HEADER.pack(20, rtnetlink.NLMSG_ERROR, 0, 0, 0) + struct.pack("=i", -1)
-    with pytest.raises(rtnetlink.NetlinkError) as caught:
+    datagram = HEADER.pack(20, NLMSG_ERROR, 0, 0, 0) + struct.pack("=i", -1)
+    with pytest.raises(NetlinkError) as caught:
         list(rtnetlink.messages(datagram))
     assert caught.value.errno == 1
 
