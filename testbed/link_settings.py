@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from testbed.errors import UsageError
 
@@ -25,7 +26,8 @@ class LinkSettings:
     """Rate, MTU (IPv6 packet size) and data queue of every link direction; `queue_bytes` counts Ethernet frames.
 
     `ecn` marks and `trimming` trims at thresholds that follow from the rate and `base_rtt_s`, the round trip of an idle fabric between its
-    farthest hosts (0: not known, the smallest thresholds). `seed` is for the marks' chance.
+    farthest hosts (0: not known, the smallest thresholds); `tail_drop` drops where `trimming` would trim. `loss` is the share of packets
+    lost by chance, by tier of link, each way. `seed` is for chance.
     """
 
     rate_bps: int
@@ -35,6 +37,8 @@ class LinkSettings:
     trimming: bool = False
     base_rtt_s: float = 0.0
     seed: int = 0
+    tail_drop: bool = False
+    loss: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not MIN_RATE_BPS <= self.rate_bps <= MAX_RATE_BPS:
@@ -45,9 +49,12 @@ class LinkSettings:
             raise UsageError(f"link queue of {self.queue_bytes} bytes: it must hold at least one frame of {self.frame_bytes} bytes")
         if not 0 <= self.base_rtt_s <= MAX_BASE_RTT_S:
             raise UsageError(f"base RTT of {self.base_rtt_s} s: choose between 0 and {MAX_BASE_RTT_S:g} s")
+        if self.trimming and self.tail_drop:
+            raise UsageError("links that trim and drop at the same depth: choose trimming or tail_drop")
         if self.queue_bytes < self.least_queue_bytes:
             raise UsageError(
-                f"link queue of {self.queue_bytes} bytes: ECN or trimming at this rate and base RTT needs {self.least_queue_bytes} bytes"
+                f"link queue of {self.queue_bytes} bytes: ECN or trimming at this rate and base RTT needs {self.least_queue_bytes} bytes: make the queue "
+                "longer, or switch ecn and trimming off"
             )
 
     @property
@@ -75,13 +82,13 @@ class LinkSettings:
         """Queue at which marking starts, and at which every packet is marked; (0, 0) without ECN."""
         return (round(ECN_MIN_BDP * self.bdp_bytes), round(ECN_MAX_BDP * self.bdp_bytes)) if self.ecn else (0, 0)
 
-    def trim_bytes(self, last_hop: bool) -> int:
-        """Queue above which packets are trimmed (or dropped, when they must not be trimmed); 0 without trimming."""
+    def depth_bytes(self, last_hop: bool) -> int:
+        """Queue above which packets are trimmed, or dropped when they must not be trimmed; 0 with neither `trimming` nor `tail_drop`."""
         share = TRIM_LAST_HOP_BDP if last_hop else TRIM_BDP
-        return round(share * self.bdp_bytes) if self.trimming else 0
+        return round(share * self.bdp_bytes) if self.trimming or self.tail_drop else 0
 
     @property
     def least_queue_bytes(self) -> int:
         """The real queue must hold what the virtual one lets in, and a burst more, because HTB may be late."""
-        highest = max(self.trim_bytes(last_hop=True), self.ecn_bytes[1])
+        highest = max(self.depth_bytes(last_hop=True), self.ecn_bytes[1])
         return highest + self.burst_bytes if highest else 0

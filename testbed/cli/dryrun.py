@@ -12,7 +12,7 @@ from testbed.scenario import Drawn, Fault, Scenario, total_duration_s
 from testbed.units import format_duration, format_rate, format_size
 from topologies import Topology
 
-USID_ARMS = frozenset({"mrc"})
+USID_ARMS = frozenset({"mrc", "mrc-no-trim"})
 
 
 def plan_data(scenario: Scenario, topology: Topology, drawn: Drawn) -> dict[str, Any]:

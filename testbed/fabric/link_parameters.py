@@ -58,14 +58,15 @@ class LinkParameters:
     """All is lost."""
 
 
-def of_settings(settings: LinkSettings, role: Role) -> LinkParameters:
-    """The parameters of a healthy link direction. Without ECN and trimming, and at a host, the program only counts."""
+def of_settings(settings: LinkSettings, role: Role, loss: float = 0.0) -> LinkParameters:
+    """The parameters of a healthy link direction. Without a bounded queue and ECN, and at a host, the program only counts and loses."""
     last_hop = role == "last_hop"
-    if role == "host" or not (settings.ecn or settings.trimming):
-        return LinkParameters(last_hop=last_hop)
+    if role == "host" or not settings.least_queue_bytes:
+        return LinkParameters(last_hop=last_hop, loss=loss)
     low, high = settings.ecn_bytes
-    trim = settings.trim_bytes(last_hop)
-    return LinkParameters(settings.rate_bps, settings.queue_bytes, low, high, trim_bytes=trim, limit_bytes=trim, last_hop=last_hop)
+    depth = settings.depth_bytes(last_hop)
+    trim = depth if settings.trimming else 0
+    return LinkParameters(settings.rate_bps, settings.queue_bytes, low, high, trim, limit_bytes=depth, last_hop=last_hop, loss=loss)
 
 
 def role_of(link: Link, from_a: bool) -> Role:
@@ -81,12 +82,13 @@ def set_up_rows(rows: npt.NDArray[Any], topology: Topology, settings: LinkSettin
         for from_a in (True, False):
             number = row_of(link, from_a)
             reseed(rows[number], number, settings.seed)
-            write(rows[number], of_settings(settings, role_of(link, from_a)))
+            write(rows[number], of_settings(settings, role_of(link, from_a), settings.loss.get(link.tier, 0.0)))
 
 
 def manifest(settings: LinkSettings) -> dict[str, Any]:
     """The parameters of a healthy link by role, JSON-able."""
-    return {"seed": settings.seed, **{role: asdict(of_settings(settings, role)) for role in ROLES}}
+    common = {"seed": settings.seed, "base_rtt_s": settings.base_rtt_s, "bdp_bytes": settings.bdp_bytes}
+    return {**common, "loss_by_tier": dict(settings.loss), **{role: asdict(of_settings(settings, role)) for role in ROLES}}
 
 
 def write(row: Any, parameters: LinkParameters) -> None:

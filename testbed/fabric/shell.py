@@ -82,7 +82,7 @@ def run(topology: Topology, arm: str, scenario: Any = None) -> None:
     """
     from testbed.run.plan import SWITCHING_OF_ARM
 
-    fabric = Fabric(topology, _settings(scenario), SWITCHING_OF_ARM[arm], sandbox.runtime_dir() / "shell", _options(scenario))
+    fabric = Fabric(topology, _settings(scenario, arm), SWITCHING_OF_ARM[arm], sandbox.runtime_dir() / "shell", _options(scenario))
     setLogLevel("output")
     with fabric.deployed():
         print(_GREETING.format(**_words(fabric)), end="", file=sys.stderr)  # noqa: T201 - a prompt talks
@@ -96,10 +96,11 @@ def _words(fabric: Fabric) -> dict[str, str]:
     return {"a": link.a.node, "b": link.b.node, "last": fabric.topology.hosts[-1], "ping": ping, "question": question}
 
 
-def _settings(scenario: Any) -> LinkSettings:
+def _settings(scenario: Any, arm: str) -> LinkSettings:
     if scenario is None:
         return LinkSettings(rate_bps=DEFAULT_RATE_BPS)
-    return LinkSettings(rate_bps=scenario.links.rate_bps, mtu_bytes=scenario.links.mtu_bytes, queue_bytes=scenario.queue_bytes)
+    settings: LinkSettings = scenario.link_settings(arm)
+    return settings
 
 
 def _options(scenario: Any) -> dict[str, Any]:

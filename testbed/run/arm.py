@@ -15,19 +15,19 @@ from testbed.collect.history import merge
 from testbed.collect.netlink import NetlinkWatch
 from testbed.collect.sampler import Sampler
 from testbed.errors import TestbedError
-from testbed.fabric import Fabric, LinkSettings
+from testbed.fabric import Fabric
 from testbed.faults.injector import Injector
 from testbed.files import write_json
 from testbed.reporting import Reporter
 from testbed.routing.options import BgpOptions
 from testbed.run.agents import AgentPool
 from testbed.run.fidelity import Fidelity, Observations, judge
+from testbed.run.parameters import given_parameters
 from testbed.run.plan import SWITCHING_OF_ARM, JobPlan, agent_config, ring_order, transport_parameters
 from testbed.run.record import EventLog
 from testbed.run.supervisor import JobSupervisor
 from testbed.scenario import Scenario
 from testbed.scenario.faults import Fault
-from testbed.scenario.fit import TRANSPORT_OF_ARM
 from topologies import Topology
 
 PROBE_S = 0.4  # how long each sampled link is saturated to see its rate
@@ -106,8 +106,7 @@ class ArmRun:
             return self._measure(fabric, bring_up_s)
 
     def _fabric(self) -> Fabric:
-        links = self.scenario.links
-        settings = LinkSettings(rate_bps=round(links.rate_bps), mtu_bytes=links.mtu_bytes, queue_bytes=self.scenario.queue_bytes)
+        settings = self.scenario.link_settings(self.arm, self.repeat)
         bgp: dict[str, Any] = dict(self.scenario.bgp)
         options = {"bgp": BgpOptions(**bgp)} if SWITCHING_OF_ARM[self.arm] == "frr" else {}
         return Fabric(self.topology, settings, switching=SWITCHING_OF_ARM[self.arm], run_dir=self._private_dir(), options=options)
@@ -239,5 +238,4 @@ class ArmRun:
         )
 
     def _given_parameters(self) -> dict[str, Any]:
-        return dict(self.scenario.transport.get(TRANSPORT_OF_ARM[self.arm], {}))
-
+        return given_parameters(self.scenario, self.arm)

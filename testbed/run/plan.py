@@ -9,10 +9,10 @@ from typing import Any
 
 from hosts.mrc.params import MrcParams
 from hosts.rc.params import RcParams
-from testbed.scenario.fit import TRANSPORT_OF_ARM
+from testbed.scenario.derived_links import TRANSPORT_OF_ARM
 from topologies import Topology, addresses, usid
 
-SWITCHING_OF_ARM: Mapping[str, str] = {"mrc": "ovs", "rc-bgp": "frr"}
+SWITCHING_OF_ARM: Mapping[str, str] = {"mrc": "ovs", "mrc-no-trim": "ovs", "rc-bgp": "frr"}
 
 
 @dataclass(frozen=True)

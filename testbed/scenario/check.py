@@ -9,7 +9,7 @@ from typing import Any
 
 from testbed.scenario.faults import tier_of
 from testbed.scenario.fit import link_problems, packet_problems
-from testbed.scenario.model import build_topology, churn_window_s, queue_bytes
+from testbed.scenario.model import build_topology, churn_window_s
 from testbed.scenario.options import bgp_problems, transport_problems
 from testbed.scenario.problems import Place, Problem, did_you_mean
 from testbed.scenario.schema import (
@@ -55,8 +55,8 @@ def check(draft: Draft) -> list[Problem]:
 
 def _fit_problems(sections: dict[str, Any]) -> list[Problem]:
     problems = []
-    if {"links", "topology"} <= sections.keys():
-        problems += link_problems(sections["links"], queue_bytes(sections["links"], sections["topology"]))
+    if {"links", "topology", "arms"} <= sections.keys():
+        problems += link_problems(sections["links"], sections["topology"], sections["arms"])
     if {"links", "transport", "arms"} <= sections.keys():
         problems += packet_problems(sections["links"], sections["transport"], sections["arms"])
     return problems

@@ -7,12 +7,11 @@ from collections.abc import Iterator, Mapping
 
 from hosts import wire
 from testbed.errors import UsageError
-from testbed.link_settings import LinkSettings
+from testbed.scenario.derived_links import TRANSPORT_OF_ARM, link_settings
 from testbed.scenario.options import owner
 from testbed.scenario.problems import Problem
-from testbed.scenario.schema import Links, Transport
+from testbed.scenario.schema import FatTree, Links, MultiPlane, Transport
 
-TRANSPORT_OF_ARM: Mapping[str, str] = {"mrc": "mrc", "rc-bgp": "rc"}
 _COMMON = (wire.IPV6, wire.UDP, wire.BTH, wire.RETH, wire.IMMDT)
 # The longest headers of a data packet, invariant CRC included.
 HEADER_BYTES: Mapping[str, int] = {
@@ -21,13 +20,18 @@ HEADER_BYTES: Mapping[str, int] = {
 }
 
 
-def link_problems(links: Links, queue_bytes: int) -> list[Problem]:
-    """What no link can be; LinkSettings knows its own limits."""
+def link_problems(links: Links, topology: FatTree | MultiPlane, arms: tuple[str, ...]) -> list[Problem]:
+    """What no link of these arms can be; LinkSettings knows its own limits."""
+    messages = dict.fromkeys(message for arm in arms if (message := _refused(links, topology, arm)))
+    return [Problem(("links",), message) for message in messages]
+
+
+def _refused(links: Links, topology: FatTree | MultiPlane, arm: str) -> str | None:
     try:
-        LinkSettings(round(links.rate_bps), links.mtu_bytes, queue_bytes)
+        link_settings(links, topology, arm, seed=0)
     except UsageError as error:
-        return [Problem(("links",), str(error))]
-    return []
+        return str(error)
+    return None
 
 
 def packet_problems(links: Links, transport: Transport, arms: tuple[str, ...]) -> Iterator[Problem]:

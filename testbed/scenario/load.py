@@ -29,7 +29,7 @@ SECTIONS: Mapping[str, tuple[Any, Any]] = {
     "faults": (Annotated[list[Any], Field(max_length=1000)], []),
     "transport": (schema.Transport, {}),
     "bgp": (schema.Bgp, {}),
-    "arms": (schema.Arms, list(schema.ARMS)),
+    "arms": (schema.Arms, list(schema.DEFAULT_ARMS)),
     "repeats": (Annotated[int, Field(ge=1, le=100)], 1),
     "seed": (Annotated[int, Field(ge=0, lt=2**63)], 1),
     "expect": (Annotated[tuple[schema.Expectation, ...], BeforeValidator(schema.as_tuple), Field(max_length=200)], []),

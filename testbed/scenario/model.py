@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import topologies
+from testbed.link_settings import LinkSettings
+from testbed.scenario.derived_links import base_rtt_s, link_settings, queue_bytes
 from testbed.scenario.schema import (
     Churn,
     ChurnFault,
@@ -23,13 +24,6 @@ from testbed.scenario.schema import (
     SwitchFault,
 )
 from topologies import Topology
-
-# One-way forwarding delay across the fabric at light load, measured (DESIGN.md section 10), there and back.
-SWITCHING_RTT_S = 0.004
-
-# The default queue never drops a packet of so many RC senders that share a link, each with its default window (hosts.rc.params).
-LOSSLESS_SENDERS = 8
-RC_WINDOW_PACKETS = 16
 
 
 @dataclass(frozen=True)
@@ -67,15 +61,19 @@ class Scenario:
 
     @property
     def queue_bytes(self) -> int:
-        """The queue of a link, see queue_bytes()."""
+        """The queue of a link, see derived_links."""
         return queue_bytes(self.links, self.topology)
+
+    def link_settings(self, arm: str, repeat: int = 1) -> LinkSettings:
+        """Every link direction of an arm's fabric; chance differs from repeat to repeat, and is the same in all arms."""
+        return link_settings(self.links, self.topology, arm, self.seed + repeat - 1)
 
     def resolved(self) -> dict[str, Any]:
         """The scenario as JSON-able data: all defaults written out, SI units in the key's names."""
         return {
             "name": self.name, "title": self.title, "hypothesis": self.hypothesis,
             "topology": _plain(self.topology),
-            "links": {**_plain(self.links), "queue_bytes": self.queue_bytes},
+            "links": {**_plain(self.links), "queue_bytes": self.queue_bytes, "base_rtt_s": base_rtt_s(self.links, self.topology)},
             "job": {**_plain(self.job), "hosts": list(self.job_hosts())},
             "run": _plain(self.run),
             "faults": [self._resolved_fault(fault) for fault in self.faults],
@@ -103,21 +101,6 @@ def churn_window_s(churn: Churn, run: Run) -> tuple[float, float]:
     from_s = run.warmup_s if churn.from_s is None else churn.from_s
     to_s = run.duration_s - run.settle_s if churn.to_s is None else churn.to_s
     return from_s, to_s
-
-
-def queue_bytes(links: Links, topology: FatTree | MultiPlane) -> int:
-    """The queue of a link: as asked, else derived (default_queue_bytes)."""
-    return links.queue_bytes or default_queue_bytes(links, hops=6 if isinstance(topology, FatTree) else 4)
-
-
-def default_queue_bytes(links: Links, hops: int) -> int:
-    """One bandwidth-delay product of a round trip over `hops` store-and-forward links plus switching, but no less than RoCE RC needs.
-
-    RC is made for a lossless fabric (PFC), which we do not emulate: with a short queue two senders on one link lose packets, and go-back-N
-    multiplies them. So a queue holds the full windows of LOSSLESS_SENDERS senders. MRC keeps queues short by itself.
-    """
-    round_trip = 2 * hops + math.ceil(links.rate_bps * SWITCHING_RTT_S / 8 / links.mtu_bytes)
-    return max(round_trip, LOSSLESS_SENDERS * RC_WINDOW_PACKETS) * links.mtu_bytes
 
 
 def _plain(part: Part) -> dict[str, Any]:

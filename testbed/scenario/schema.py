@@ -10,9 +10,10 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, StringConstraints, Tag, ValidationInfo, model_validator
 
-from testbed.units import parse_duration, parse_rate, parse_size
+from testbed.units import parse_duration, parse_rate, parse_share, parse_size
 
-ARMS = ("mrc", "rc-bgp")
+ARMS = ("mrc", "mrc-no-trim", "rc-bgp")
+DEFAULT_ARMS = ("mrc", "rc-bgp")
 TIERS = ("NIC-T0", "T0-T1", "T1-T2")
 # 1024 hosts: far more than one machine emulates, and still quick to check.
 MAX_K = 16
@@ -43,13 +44,14 @@ Rate = Annotated[float, BeforeValidator(_positive(parse_rate))]
 Size = Annotated[int, BeforeValidator(_positive(parse_size))]
 Duration = Annotated[float, BeforeValidator(parse_duration)]
 Span = Annotated[float, BeforeValidator(_positive(parse_duration))]
+Share = Annotated[float, BeforeValidator(parse_share)]
 Number = Annotated[float, BeforeValidator(_as_float), Field(allow_inf_nan=False)]
 Weight = Annotated[float, BeforeValidator(_as_float), Field(allow_inf_nan=False, ge=0, le=1e6)]
 Text = Annotated[str, StringConstraints(max_length=4000, strip_whitespace=True)]
 # A name becomes a folder of results/, so it holds nothing that a path could misread.
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9-]{0,62}$")]
 Tier = Literal["NIC-T0", "T0-T1", "T1-T2"]
-Arm = Literal["mrc", "rc-bgp"]
+Arm = Literal["mrc", "mrc-no-trim", "rc-bgp"]
 
 
 class Part(BaseModel):
@@ -92,11 +94,18 @@ class UnknownTopology(Part):
 
 
 class Links(Part):
-    """Every link of the fabric. A queue of None is derived from rate and MTU."""
+    """Every link of the fabric. A queue or base RTT of None is derived from rate and MTU; `loss` is by chance, all the time, both ways.
+
+    `ecn` and `trimming` are what the switches of MRC's arms do; RC's arms have the deep queues that stand for a lossless fabric.
+    """
 
     rate_bps: Rate = Field(10e6, alias="rate")
     mtu_bytes: Size = Field(4352, alias="mtu", ge=1280, le=65535)
     queue_bytes: Size | None = Field(None, alias="queue")
+    ecn: bool = True
+    trimming: bool = True
+    base_rtt_s: Span | None = Field(None, alias="base_rtt")
+    loss: dict[Tier, Share] = Field(default_factory=dict)
 
 
 class Job(Part):

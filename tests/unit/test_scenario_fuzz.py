@@ -16,7 +16,7 @@ VALID: dict[str, Any] = {
     "name": "fuzz",
     "title": "t",
     "topology": {"kind": "fat-tree", "k": 4, "oversubscription": 1},
-    "links": {"rate": "10Mbps", "mtu": "4352B", "queue": "64KiB"},
+    "links": {"rate": "10Mbps", "mtu": "4352B", "queue": "128KiB"},
     "job": {"hosts": ["h1", "h5"], "ring": "strided", "vector": "64KiB", "compute": "0s", "checkpoint_every": 2, "restart": "1s"},
     "run": {"duration": "60s", "warmup": "5s", "settle": "5s"},
     "faults": [

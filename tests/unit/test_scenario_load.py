@@ -11,7 +11,7 @@ from hosts.rc.params import RcParams
 from testbed.errors import UsageError
 from testbed.scenario import ScenarioInvalid, draw, load, load_text
 from testbed.scenario.builtin import find, names
-from testbed.scenario.model import RC_WINDOW_PACKETS
+from testbed.scenario.derived_links import RC_WINDOW_PACKETS
 
 GOLDEN = Path(__file__).parent / "scenario_messages"
 GOOD = """\
@@ -25,6 +25,9 @@ faults:
 """
 
 
+SWITCHES = {"ecn": True, "trimming": True, "base_rtt_s": 0.0248896, "loss": {}}
+
+
 def problems(text: str, *overrides: str) -> dict[str, str]:
     with pytest.raises(ScenarioInvalid) as caught:
         load_text(text, overrides)
@@ -34,6 +37,38 @@ def problems(text: str, *overrides: str) -> dict[str, str]:
 def test_defaults_are_filled_in() -> None:
     scenario = load_text(GOOD)
     assert (scenario.links.rate_bps, scenario.links.mtu_bytes, scenario.arms, scenario.repeats) == (10e6, 4352, ("mrc", "rc-bgp"), 1)
+
+
+def test_a_queue_too_short_for_the_thresholds_says_what_to_do() -> None:
+    assert "make the queue longer, or switch ecn and trimming off" in problems(GOOD, "links.queue=16KiB")["$.links"]
+    assert load_text(GOOD, ["links.queue=16KiB", "arms=[rc-bgp]"]).queue_bytes == 16384
+
+
+def test_each_arm_has_its_links() -> None:
+    scenario = load_text(GOOD, ["links.loss.NIC-T0=1%"])
+    mrc, no_trim, routed = (scenario.link_settings(arm) for arm in ("mrc", "mrc-no-trim", "rc-bgp"))
+    assert [(links.ecn, links.trimming, links.tail_drop) for links in (mrc, no_trim, routed)] == [
+        (True, True, False),
+        (True, False, True),
+        (False, False, False),
+    ]
+    assert mrc.depth_bytes(last_hop=True) == no_trim.depth_bytes(last_hop=True) > mrc.depth_bytes(last_hop=False)
+    assert mrc.loss == no_trim.loss == routed.loss == {"NIC-T0": 0.01}
+
+
+def test_repeats_draw_other_chances() -> None:
+    scenario = load_text(GOOD)
+    assert scenario.link_settings("mrc", 1).seed == scenario.link_settings("rc-bgp", 1).seed != scenario.link_settings("mrc", 2).seed
+
+
+def test_switches_may_do_neither_ecn_nor_trimming() -> None:
+    settings = load_text(GOOD, ["links.ecn=false", "links.trimming=false"]).link_settings("mrc")
+    assert (settings.ecn, settings.trimming, settings.tail_drop, settings.ecn_bytes) == (False, False, True, (0, 0))
+
+
+@pytest.mark.parametrize("share", ["1%", "0.01"])
+def test_loss_is_a_share(share: str) -> None:
+    assert load_text(GOOD, [f"links.loss.T0-T1={share}"]).links.loss == {"T0-T1": 0.01}
 
 
 def test_units_become_si() -> None:
@@ -65,7 +100,7 @@ def test_the_advised_payload_fits_the_mtu() -> None:
 
 
 def test_an_asked_queue_is_taken() -> None:
-    assert load_text(GOOD, ["links.queue=64KiB"]).queue_bytes == 65536
+    assert load_text(GOOD, ["links.queue=128KiB"]).queue_bytes == 131072
 
 
 def test_all_hosts_are_those_of_the_topology() -> None:
@@ -74,7 +109,7 @@ def test_all_hosts_are_those_of_the_topology() -> None:
 
 def test_resolved_is_json_with_units_in_its_keys() -> None:
     resolved = json.loads(json.dumps(load_text(GOOD).resolved()))
-    assert resolved["links"] == {"rate_bps": 10e6, "mtu_bytes": 4352, "queue_bytes": 557056}
+    assert resolved["links"] == {"rate_bps": 10e6, "mtu_bytes": 4352, "queue_bytes": 557056} | SWITCHES
     assert resolved["faults"][0] == {"kind": "carrier", "link": "t0_1_1-t1_1_1", "at_s": 10.0, "for_s": 5.0}
 
 

@@ -46,7 +46,7 @@ def test_reads_shares(value: object, share: float) -> None:
 
 @pytest.mark.parametrize("value", ["101%", -0.1, 1.5, 5, True, None, "five", "5 percent", float("nan"), 10**400, [], "-5%"])
 def test_refuses_what_is_no_share(value: object) -> None:
-    with pytest.raises(UnitError, match="share|between 0 and 1"):
+    with pytest.raises(UnitError, match=r"share|between 0 and 1"):
         parse_share(value)
 
 

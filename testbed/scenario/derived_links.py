@@ -1,0 +1,59 @@
+"""What the links of an arm are, from a scenario's `links` section: queue, base RTT, what the switches do when a queue grows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from testbed.link_settings import LinkSettings
+from testbed.scenario.schema import FatTree, Links, MultiPlane
+
+TRANSPORT_OF_ARM: Mapping[str, str] = {"mrc": "mrc", "mrc-no-trim": "mrc", "rc-bgp": "rc"}
+
+# One-way forwarding delay across the fabric at light load, measured (DESIGN.md section 10), there and back.
+SWITCHING_RTT_S = 0.004
+
+# The default queue never drops a packet of so many RC senders that share a link, each with its default window (hosts.rc.params).
+LOSSLESS_SENDERS = 8
+QUEUE_BDP = 2
+RC_WINDOW_PACKETS = 16
+
+
+def longest_path(topology: FatTree | MultiPlane) -> int:
+    """Links between the hosts that are farthest apart."""
+    return 6 if isinstance(topology, FatTree) else 4
+
+
+def queue_bytes(links: Links, topology: FatTree | MultiPlane) -> int:
+    """The queue of a link: as asked, else derived.
+
+    Two bandwidth-delay products, which is more than the deepest threshold of trimming, but no less than RoCE RC needs: RC is made for a
+    lossless fabric (PFC), which we do not emulate; with a short queue two senders on one link lose packets, and go-back-N multiplies
+    them. So a queue holds the full windows of LOSSLESS_SENDERS senders. MRC keeps queues short by itself.
+    """
+    if links.queue_bytes:
+        return links.queue_bytes
+    bdp_packets = math.ceil(links.rate_bps * base_rtt_s(links, topology) / 8 / links.mtu_bytes)
+    return max(QUEUE_BDP * bdp_packets, LOSSLESS_SENDERS * RC_WINDOW_PACKETS) * links.mtu_bytes
+
+
+def base_rtt_s(links: Links, topology: FatTree | MultiPlane) -> float:
+    """Round trip of a full packet, and its short acknowledgement, over the longest path of an idle fabric: as asked, else derived."""
+    return links.base_rtt_s or longest_path(topology) * links.mtu_bytes * 8 / links.rate_bps + SWITCHING_RTT_S
+
+
+def link_settings(links: Links, topology: FatTree | MultiPlane, arm: str, seed: int) -> LinkSettings:
+    """Every link direction of an arm's fabric. UsageError for what no link can be."""
+    is_mrc = TRANSPORT_OF_ARM[arm] == "mrc"
+    trims = links.trimming and arm != "mrc-no-trim"
+    return LinkSettings(
+        rate_bps=round(links.rate_bps),
+        mtu_bytes=links.mtu_bytes,
+        queue_bytes=queue_bytes(links, topology),
+        ecn=is_mrc and links.ecn,
+        trimming=is_mrc and trims,
+        tail_drop=is_mrc and not trims,
+        base_rtt_s=base_rtt_s(links, topology) if is_mrc else 0.0,
+        seed=seed,
+        loss={str(tier): share for tier, share in links.loss.items()},
+    )
