@@ -13,6 +13,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
+from testbed.percentile import percentile
 from testbed.report import findings, style
 from testbed.report import statistics as stats
 from testbed.report.context import label
@@ -185,7 +186,7 @@ def _ccdf_handle(arm: str, stalls: Sequence[float]) -> Line2D:
     """The legend's words: the quantiles, and the share that a log axis cannot show."""
     look, count = style.arm_style(arm), len(stalls)
     none = sum(stall < MEASURABLE_STALL_S for stall in stalls)
-    told = ", ".join(f"{name} {findings.seconds(stats.percentile(stalls, share) or 0.0)}" for name, share in QUANTILES)
+    told = ", ".join(f"{name} {findings.seconds(percentile(stalls, share) or 0.0)}" for name, share in QUANTILES)
     words = f"{label(arm)}: {told}\n{none / count:.0%} of {count} steps had no measurable stall (< 1 ms)"
     return Line2D([], [], color=look.colour, linestyle=look.line, marker=look.marker, linewidth=2, label=words)
 
@@ -199,7 +200,7 @@ def _ccdf(axes: Axes, arm: str, stalls: Sequence[float]) -> None:
         axes.plot(*zip(first, *points, strict=True), look.line, color=look.colour, linewidth=2, drawstyle="steps-pre")
     marks: dict[float, list[str]] = {}
     for name, share in QUANTILES:
-        marks.setdefault(stats.percentile(stalls, share) or 0.0, []).append(name)
+        marks.setdefault(percentile(stalls, share) or 0.0, []).append(name)
     for value, names in marks.items():
         if value >= MEASURABLE_STALL_S:
             _mark(axes, " = ".join(names), value, sum(stall >= value for stall in stalls) / count, look)

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+from testbed.percentile import percentile
 from testbed.report.model import ArmRun, FaultInterval, JobStep, StepRow
 
 SETTLE_S = 1.0  # how long after its end a fault may still be felt; ours, a parameter of every function that uses it
@@ -21,14 +22,6 @@ NEGLIGIBLE_SHARE = 0.05
 MIN_HEALTHY_STEPS = 5  # below this the healthy median is reported as weak
 
 Key = TypeVar("Key")
-
-
-def percentile(values: Iterable[float], share: float) -> float | None:
-    """Nearest-rank percentile: the smallest value that `share` of all values do not exceed, so always one that was seen. None for none."""
-    ordered = sorted(values)
-    if not ordered:
-        return None
-    return ordered[max(0, math.ceil(round(share * len(ordered), 9)) - 1)]
 
 
 # --- job steps -----------------------------------------------------------------------------------------------------------------------

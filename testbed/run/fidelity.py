@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from testbed.percentile import percentile
+
 # Thresholds are ours (nobody publishes any); they are stated in docs/results.md.
 SUSPECT_CPU_BUSY = 0.90  # median over the arm
 INVALID_CPU_BUSY = 0.99
@@ -49,15 +51,9 @@ class Fidelity:
         return asdict(self)
 
 
-def percentile(values: Sequence[float], share: float) -> float:
-    """Nearest-rank percentile; 0 for no values."""
-    ordered = sorted(values)
-    return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else 0.0
-
-
 def judge(seen: Observations) -> Fidelity:
     """The worst of all rules decides."""
-    busy, late = percentile(seen.cpu_busy, 0.5), percentile(seen.lateness_s, 0.99)
+    busy, late = percentile(seen.cpu_busy, 0.5) or 0.0, percentile(seen.lateness_s, 0.99) or 0.0
     steal = sum(seen.steal) / len(seen.steal) if seen.steal else 0.0
     worst_rate = max((abs(1 - share) for share in seen.rate_shares), default=0.0)
     findings = [
@@ -65,7 +61,7 @@ def judge(seen: Observations) -> Fidelity:
         _above(late, SUSPECT_LATENESS_S, INVALID_LATENESS_S, f"timers {late * 1e3:.0f} ms late (99th percentile)"),
         _above(steal, SUSPECT_STEAL, 1.0, f"{steal:.0%} of the CPU stolen by the host machine"),
         _above(worst_rate, 1 - SUSPECT_RATE_SHARE, 1 - INVALID_RATE_SHARE, f"a link's rate is off by {worst_rate:.0%}"),
-        _above(seen.qdisc_drops, 0, float("inf"), f"{seen.qdisc_drops} packets dropped in queues, not by a fault"),
+        _above(seen.qdisc_drops, 0, float("inf"), f"{seen.qdisc_drops} packets dropped inside qdiscs: neither by a fault nor by a virtual queue"),
         _above(seen.socket_drops, 0, float("inf"), f"{seen.socket_drops} packets dropped at agents' sockets"),
         _above(seen.netlink_overruns, 0, float("inf"), f"{seen.netlink_overruns} netlink overruns: some link or FIB events are missing"),
     ]

@@ -42,19 +42,6 @@ CRASHED = {
 }
 
 
-def test_percentile_is_the_nearest_rank():
-    assert [stats.percentile(range(1, 101), share) for share in (0.5, 0.99, 1.0)] == [50, 99, 100]
-
-
-def test_percentile_of_nothing_is_unknown():
-    assert stats.percentile([], 0.5) is None
-
-
-@given(st.lists(st.floats(0, 1e6), min_size=1), st.floats(0, 1))
-def test_percentile_is_always_a_value_that_was_seen(values, share):
-    assert stats.percentile(values, share) in values
-
-
 def test_a_job_step_is_over_when_its_slowest_rank_is_done():
     assert [step.end_s for step in stats.job_steps(arm(rows([1.0, 2.5]), 3.0))] == [1.0, 2.5]
 
