@@ -53,6 +53,7 @@ class MrcParams:
     target_delay_min_s: float = 0.001  # the noise of a software fabric must not look like a queue; more only delays the news of a dead path
     target_delay_packets: float = 8.0  # at least so many packets' serialisation time, when link_rate_bps is given
     link_rate_bps: float = 0.0  # rate of the NIC's link; 0 = unknown
+    trimming: bool = False  # whether the fabric's switches trim
     base_rtt_window_s: float = 600.0  # long: the tables are static, and a standing queue must not pass for the base RTT
     idle_probes: int = 4  # sent on each EV when the QP is connected, one at a time, to see the RTT of the idle fabric
 
@@ -84,11 +85,15 @@ class MrcParams:
         Raises:
             UsageError: an unknown name (with the nearest known one) or a wrong value.
         """
-        known: dict[str, type] = {field.name: int if isinstance(field.default, int) else float for field in fields(cls)}
+        known: dict[str, type] = {field.name: type(field.default) for field in fields(cls)}
         for name, value in raw.items():
             if name not in known:
                 near = get_close_matches(name, known, 1)
                 raise UsageError(f"transport parameters (mrc): unknown {name!r}" + (f", did you mean {near[0]!r}?" if near else ""))
+            if known[name] is bool:
+                if not isinstance(value, bool):
+                    raise UsageError(f"transport parameters (mrc): {name} must be true or false, not {value!r}")
+                continue
             if isinstance(value, bool) or not isinstance(value, (int, float)):
                 raise UsageError(f"transport parameters (mrc): {name} must be a number, not {value!r}")
             if known[name] is int and value != int(value):
