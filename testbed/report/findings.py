@@ -25,7 +25,7 @@ def number(value: float) -> str:
 
 
 def plural(count: float, noun: str) -> str:
-    """"no crash", "1 crash", "3 crashes"."""
+    """ "no crash", "1 crash", "3 crashes"."""
     many = noun + ("es" if noun.endswith(("sh", "s")) else "s")
     return f"no {noun}" if count == 0 else f"1 {noun}" if count == 1 else f"{count:.0f} {many}"
 
@@ -37,7 +37,7 @@ def values(summary: Mapping[str, Any], arm: str, metric: str) -> list[float]:
 
 
 def crashes(summary: Mapping[str, Any], arm: str) -> str:
-    """"no crash", or how many in how many repeats."""
+    """ "no crash", or how many in how many repeats."""
     seen = values(summary, arm, "crashes")
     total = float(sum(seen))
     return plural(total, "crash") + (f" in {len(seen)} repeats" if len(seen) > 1 and total else "")

@@ -6,12 +6,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 Event = Mapping[str, Any]
+Series = tuple[tuple[float, float], ...]  # (t_s, cumulative count), in order of time
+# Kinds of fault that lose no packet: `rate` only slows a link down, `host-slow` a host. No path is worth leaving for them.
+LOSSLESS_KINDS = frozenset({"rate", "host-slow"})
+STREAMS = "streams"  # the kind of job without steps, as arm.json and the scenario name it
 
 
 @dataclass(frozen=True)
 class StepRow:
-    """One step of one rank. `end_s` None = unfinished when the run ended or crashed; `ok` None = unknown for the same reason."""
+    """One step of one rank. `end_s` None = unfinished when the run ended or crashed; `ok` None = unknown for the same reason.
+
+    `compute_end_s` None = not known.
+    """
 
     attempt: int
     step: int
@@ -19,11 +29,16 @@ class StepRow:
     start_s: float
     end_s: float | None
     ok: bool | None
+    compute_end_s: float | None = None
 
 
 @dataclass(frozen=True)
 class FaultInterval:
-    """One fault as it happened in one arm and repeat. Times are seconds since the job's start, None = did not happen."""
+    """One fault as it happened in one arm and repeat. Times are seconds since the job's start, None = did not happen.
+
+    `links` are the names of all links that it touches (a switch's: all of its links); empty in old files, and for a fault of a host.
+    `params` are the kind's own: `from` (the node whose packets are hit; without it both ways are), `evs` (the only EVs that are hit), ...
+    """
 
     id: str
     kind: str
@@ -35,6 +50,8 @@ class FaultInterval:
     issued_s: float | None
     effective_s: float | None
     end_s: float | None
+    links: tuple[str, ...] = ()
+    params: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def happened(self) -> bool:
@@ -55,11 +72,44 @@ class FaultInterval:
         """When it was over; the run's end if no end was recorded."""
         return duration_s if self.end_s is None else self.end_s
 
-    def hits(self, path: Sequence[str]) -> bool:
-        """Whether a path (link names) runs over the faulted link, or through the faulted switch."""
-        if self.target_type == "switch":
-            return any(self.target in link.split("-") for link in path)
-        return self.target in path
+    @property
+    def loses(self) -> bool:
+        """Whether it loses packets, so that an EV whose path it hits is rightly retired."""
+        return self.kind not in LOSSLESS_KINDS
+
+    def touches(self, link: str, from_node: str | None = None) -> bool:
+        """Whether it acts on a link; with `from_node`, whether on what that end sends."""
+        sender = self.params.get("from")
+        if sender is not None and from_node is not None and from_node != sender:
+            return False
+        if self.links:
+            return link in self.links
+        return self.target in link.split("-") if self.target_type == "switch" else self.target == link
+
+    def hits(self, path: Sequence[str], ev: int | None = None) -> bool:
+        """Whether it acts on what is sent over a path (link names in order), or on what comes back; `ev`: the number of the EV."""
+        return bool(self.way(path, ev))
+
+    def way(self, path: Sequence[str], ev: int | None = None) -> str:
+        """What of a path's traffic it acts on: "data", "return" (acknowledgements), "both"; empty for nothing."""
+        evs = self.params.get("evs")
+        if isinstance(evs, list | tuple) and evs and ev is not None and ev not in evs:
+            return ""
+        met = [number for number, link in enumerate(path) if self.touches(link)]
+        sender = self.params.get("from")
+        if not met or sender is None:
+            return "both" if met else ""
+        ways = {"data" if sending_end(path, number) == sender else "return" for number in met}
+        return "both" if len(ways) > 1 else ways.pop()
+
+
+def sending_end(path: Sequence[str], number: int) -> str:
+    """The node that sends on the path's link `number` in the direction of the path; empty if the path does not tell."""
+    ends = path[number].split("-")
+    if number > 0:
+        return next((end for end in ends if end in path[number - 1].split("-")), "")
+    onward = path[1].split("-") if len(path) > 1 else ends
+    return next((end for end in ends if end not in onward), "")
 
 
 @dataclass(frozen=True)
@@ -90,14 +140,49 @@ class JobStep:
 
 @dataclass(frozen=True)
 class LinkCounter:
-    """The counters of one link direction at the run's end; drops and packets sent over time as (t_s, cumulative packets)."""
+    """The counters of one link direction: at the run's end, and over time since the job's start.
+
+    `dropped` is what faults and random loss took; `outcomes` holds queue_dropped_packets, marked_packets, trimmed_packets, where the file
+    has them.
+    """
 
     link: str
     from_node: str
     tx_packets: float
     tx_bytes: float
-    dropped: tuple[tuple[float, float], ...] = ()
-    sent: tuple[tuple[float, float], ...] = ()
+    dropped: Series = ()
+    sent: Series = ()
+    octets: Series = ()
+    outcomes: Mapping[str, Series] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
+class QpSeries:
+    """One sending QP over time, an array a column of flows.csv; counters are cumulative and go on over a crash.
+
+    `trimmed_packets` and `marked_packets` are None in files that do not have them.
+    """
+
+    host: str
+    peer: str
+    t_s: NDArray[np.float64]
+    tx_packets: NDArray[np.float64]
+    rtx_packets: NDArray[np.float64]
+    acked_bytes: NDArray[np.float64]
+    cwnd_packets: NDArray[np.float64]
+    trimmed_packets: NDArray[np.float64] | None = None
+    marked_packets: NDArray[np.float64] | None = None
+
+
+@dataclass(frozen=True)
+class StreamFlow:
+    """One flow of a job of streams, as planned: on from `at_s` for `for_s` (None: to the run's end). Role: flow, incast, victim."""
+
+    source: str
+    target: str
+    at_s: float
+    for_s: float | None
+    role: str = "flow"
 
 
 @dataclass(frozen=True)
@@ -114,6 +199,21 @@ class ArmRun:
     agents: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     info: Mapping[str, Any] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
+    job: Mapping[str, Any] = field(default_factory=dict)
+    flows: tuple[StreamFlow, ...] = ()
+    qps: Sequence[QpSeries] = ()
+
+    @property
+    def streams(self) -> bool:
+        """Whether its job is one of streams, which has no steps."""
+        return self.job.get("kind") == STREAMS
+
+    @property
+    def rate_bps(self) -> float | None:
+        """The links' rate, as the fabric tells it; None if it does not."""
+        fabric = self.info.get("fabric")
+        told = fabric.get("rate_bps") if isinstance(fabric, Mapping) else None
+        return float(told) if isinstance(told, int | float) and told > 0 else None
 
     def named(self, *names: str) -> list[Event]:
         """The events with one of these names, in order of time."""

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 
-from testbed.report import effects, findings, reading, style
+from testbed.report import effects, findings, style, tables
 from testbed.report.context import label
 from testbed.report.model import ArmRun, LinkCounter
 from testbed.report.reading import RunData
@@ -48,7 +48,7 @@ def most_affected_pair(runs: Iterable[ArmRun]) -> tuple[str, str] | None:
 def read_pair(folder: Path, run: ArmRun, pair: tuple[str, str] | None) -> tuple[tuple[str, str] | None, list[EvRow]]:
     """The EVs of `pair` (or of the first pair found, if None) from paths.csv and the history."""
     path = folder / run.arm / str(run.repeat) / "paths.csv"
-    samples = reading.read_table(path, _sample)[0] if path.is_file() else []
+    samples = tables.read_table(path, _sample)[0] if path.is_file() else []
     pair = pair or next(((host, peer) for _, host, peer, _, _ in samples), None)
     rows: dict[int, EvRow] = {}
     last: dict[int, float] = {}
@@ -61,8 +61,8 @@ def read_pair(folder: Path, run: ArmRun, pair: tuple[str, str] | None) -> tuple[
 
 
 def _sample(row: Mapping[str, str]) -> tuple[float, str, str, int, float]:
-    t_s, packets = (reading.plausible(float(row[name])) for name in ("t_s", "tx_packets"))
-    return t_s, row["host"], row["peer"], int(reading.plausible(int(row["ev"]))), packets
+    t_s, packets = (tables.plausible(float(row[name])) for name in ("t_s", "tx_packets"))
+    return t_s, row["host"], row["peer"], int(tables.plausible(int(row["ev"]))), packets
 
 
 def _add_history(rows: dict[int, EvRow], run: ArmRun, pair: tuple[str, str] | None) -> None:

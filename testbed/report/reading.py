@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -12,15 +11,14 @@ from typing import Any, TypeVar
 import yaml
 
 from testbed.errors import UsageError
-from testbed.report.model import ArmRun, Event, FaultInterval, LinkCounter, StepRow
+from testbed.report import tables
+from testbed.report.model import STREAMS, ArmRun, Event, FaultInterval, StepRow, StreamFlow
+from testbed.report.tables import MAX_NUMBER
 
 Row = TypeVar("Row")
 # Fields of an event, by type. What ends in `_s` is a number of seconds, `path` a list of links.
 _TEXTS = ("event", "source", "peer", "from", "to", "reason", "outcome", "fault", "kind", "target", "tier")
 _WHOLE = ("ev", "attempt", "step")
-# Beyond any time in seconds, and any count: what is larger is damage, and would overflow the plots' axes.
-MAX_NUMBER = 1e12
-MAX_LINE_CHARACTERS = 10_000
 
 
 @dataclass(frozen=True)
@@ -52,7 +50,7 @@ def read_run(folder: Path) -> RunData:
     repeats = sorted(_arm_folders(folder), key=lambda path: (_arm_rank(path.parent.name, scenario, manifest), int(path.name)))
     arms: dict[str, tuple[ArmRun, ...]] = {}
     for path in repeats:
-        arms[path.parent.name] = (*arms.get(path.parent.name, ()), read_arm(path, planned))
+        arms[path.parent.name] = (*arms.get(path.parent.name, ()), read_arm(path, planned, scenario))
     problems += _expected_but_absent(arms, scenario, manifest)
     seed = next((told for told in (planned.get("seed"), manifest.get("seed")) if isinstance(told, int)), None)
     return RunData(folder, manifest, scenario, seed, arms, tuple(problems))
@@ -101,8 +99,8 @@ def _expected_but_absent(arms: Mapping[str, tuple[ArmRun, ...]], scenario: Mappi
 # --- one arm and repeat --------------------------------------------------------------------------------------------------------------
 
 
-def read_arm(folder: Path, planned: Mapping[str, Any]) -> ArmRun:
-    """Reads one ``<arm>/<repeat>/`` folder against the planned faults (faults.json)."""
+def read_arm(folder: Path, planned: Mapping[str, Any], scenario: Mapping[str, Any]) -> ArmRun:
+    """Reads one ``<arm>/<repeat>/`` folder against the planned faults (faults.json) and the scenario."""
     problems: list[str] = []
     info = _json_object(folder / "arm.json", problems)
     if not isinstance(info.get("fidelity"), Mapping):
@@ -110,14 +108,36 @@ def read_arm(folder: Path, planned: Mapping[str, Any]) -> ArmRun:
     if not isinstance(info["fidelity"].get("reasons", []), list):
         info["fidelity"] = {**info["fidelity"], "reasons": []}
     events = _events(folder / "events.jsonl", problems)
-    steps = _table(folder / "steps.csv", _step_row, problems)
+    steps = _table(folder / "steps.csv", tables.step_row, problems)
     agents = _agents(folder / "agents.json", problems)
-    links = _links(_table(folder / "links.csv", _link_row, problems))
+    links = tables.link_counters(_table(folder / "links.csv", tables.link_row, problems))
+    qps = tables.qp_series(_table(folder / "flows.csv", tables.qp_row, problems))
+    job = _job(scenario, info)
     return ArmRun(
         arm=folder.parent.name, repeat=int(folder.name), duration_s=_duration_s(info, events, steps), steps=steps,
         faults=fault_intervals(planned, events), events=events, links=links, agents=agents, info=info,
-        problems=(*problems, *_told_problems(folder, info, events, steps)),
+        problems=(*problems, *_told_problems(folder, info, events, steps, job)), job=job, flows=_flows(job), qps=qps,
     )  # fmt: skip
+
+
+def _job(scenario: Mapping[str, Any], info: Mapping[str, Any]) -> dict[str, Any]:
+    """The job's section of the scenario, with what arm.json tells of it: kind and flows."""
+    told = (part.get("job") for part in (scenario, info))
+    return {name: value for part in told if isinstance(part, Mapping) for name, value in part.items()}
+
+
+def _flows(job: Mapping[str, Any]) -> tuple[StreamFlow, ...]:
+    listed = job.get("flows")
+    found = (_flow(entry) for entry in listed if isinstance(entry, Mapping)) if isinstance(listed, list) else ()
+    return tuple(flow for flow in found if flow is not None)
+
+
+def _flow(entry: Mapping[str, Any]) -> StreamFlow | None:
+    source, target = entry.get("from"), entry.get("to")
+    if not isinstance(source, str) or not isinstance(target, str):
+        return None
+    at_s = max(0.0, _number(entry.get("at_s")) or 0.0)
+    return StreamFlow(source, target, at_s, _number(entry.get("for_s")), str(entry.get("role") or "flow"))
 
 
 def _duration_s(info: Mapping[str, Any], events: list[Event], steps: list[StepRow]) -> float:
@@ -133,7 +153,7 @@ def _duration_s(info: Mapping[str, Any], events: list[Event], steps: list[StepRo
     return min(last_s, told) if told > 0 else last_s
 
 
-def _told_problems(folder: Path, info: Mapping[str, Any], events: list[Event], steps: list[StepRow]) -> list[str]:
+def _told_problems(folder: Path, info: Mapping[str, Any], events: list[Event], steps: list[StepRow], job: Mapping[str, Any]) -> list[str]:
     where = _where(folder)
     found = [f"{where}: ended with an error: {info['error']}"] if info.get("error") else []
     found += [f"{where}: interrupted; what was measured until then is kept"] if info.get("interrupted") else []
@@ -141,7 +161,10 @@ def _told_problems(folder: Path, info: Mapping[str, Any], events: list[Event], s
         if event.get("event") == "damaged_lines":
             what = f"{event.get('lines')} unusable lines of {event.get('file')}"
             found.append(f"{where}: {what} were left out (an agent was killed while writing)")
-    if (folder / "steps.csv").exists() and not steps:
+    streams = job.get("kind") == STREAMS
+    if streams and not _flows(job):
+        found.append(f"{where}: arm.json tells no flow of its streams, so no flow can be judged")
+    if (folder / "steps.csv").exists() and not steps and not streams:
         found.append(f"{where}: steps.csv holds no step")
     return found
 
@@ -167,7 +190,13 @@ def _interval(name: str, plan: Mapping[str, Any], begin: Event, end: Event) -> F
         planned_end_s=at_s + for_s if for_s is not None else _number(end.get("planned_s")) or at_s,
         issued_s=_number(begin.get("issued_s"), begin.get("t_s")),
         effective_s=_number(begin.get("effective_s")), end_s=_number(end.get("effective_s"), end.get("issued_s"), end.get("t_s")),
+        links=_fault_links(plan), params=dict(plan["params"]) if isinstance(plan.get("params"), Mapping) else {},
     )  # fmt: skip
+
+
+def _fault_links(plan: Mapping[str, Any]) -> tuple[str, ...]:
+    told = plan.get("links")
+    return tuple(link for link in told if isinstance(link, str)) if isinstance(told, list) else ()
 
 
 def _number(*candidates: Any) -> float | None:
@@ -263,61 +292,10 @@ def _is_sound(event: Event) -> bool:
     return links and all(isinstance(text, str) for text in texts) and all(type(number) is int for number in whole)
 
 
-def read_table(path: Path, parse: Callable[[Mapping[str, str]], Row]) -> tuple[list[Row], int]:
-    """The rows of a CSV that `parse` accepts, and how many it did not (KeyError, ValueError, TypeError), or that are no rows at all."""
-    rows: list[Row] = []
-    lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
-    sound = [line for line in lines if len(line) <= MAX_LINE_CHARACTERS and "\0" not in line]
-    bad = len(lines) - len(sound)
-    for row in csv.DictReader(sound, quoting=csv.QUOTE_NONE):  # so that a stray quote does not swallow the rest
-        try:
-            if None in row.values():
-                raise ValueError("the row is shorter than the header")
-            rows.append(parse(row))
-        except (KeyError, ValueError, TypeError):
-            bad += 1
-    return rows, bad
-
-
 def _table(path: Path, parse: Callable[[Mapping[str, str]], Row], problems: list[str]) -> list[Row]:
     if not _is_there(path, problems):
         return []
-    rows, bad = read_table(path, parse)
+    rows, bad = tables.read_table(path, parse)
     if bad:
         problems.append(f"{_where(path)}: {bad} damaged lines left out")
     return rows
-
-
-def _step_row(row: Mapping[str, str]) -> StepRow:
-    ok = {"": None, "1": True, "true": True, "0": False, "false": False}[row["ok"].lower()]
-    attempt, step, rank = (int(plausible(int(row[name]))) for name in ("attempt", "step", "rank"))
-    return StepRow(attempt, step, rank, plausible(float(row["start_s"])), _number(float(row["end_s"] or "nan")), ok)
-
-
-def plausible(value: float) -> float:
-    """The value itself; ValueError for NaN and for what is larger than anything in a run."""
-    if _number(value) is None:
-        raise ValueError(f"{value} is no number that a run can have")
-    return value
-
-
-def _link_row(row: Mapping[str, str]) -> tuple[str, str, float, float, float, float]:
-    t_s, packets, octets, dropped = (plausible(float(row[name])) for name in ("t_s", "tx_packets", "tx_bytes", "dropped_packets"))
-    return (row["link"], row["from_node"], t_s, packets, octets, dropped)
-
-
-def _links(rows: list[tuple[str, str, float, float, float, float]]) -> list[LinkCounter]:
-    """One entry a link direction: the last counters, less the first sample's (what happened before the job), and the drops over time."""
-    series: dict[tuple[str, str], list[tuple[str, str, float, float, float, float]]] = {}
-    for row in rows:
-        series.setdefault(row[:2], []).append(row)
-    return [_link_counter(sorted(samples, key=lambda row: row[2])) for samples in series.values()]
-
-
-def _link_counter(samples: list[tuple[str, str, float, float, float, float]]) -> LinkCounter:
-    before = next((row for row in reversed(samples) if row[2] <= 0.0), None)
-    packets, octets, drops = before[3:] if before else (0.0, 0.0, 0.0)
-    last = samples[-1]
-    dropped = tuple((row[2], max(0.0, row[5] - drops)) for row in samples if row[2] > 0.0)
-    sent = tuple((row[2], max(0.0, row[3] - packets)) for row in samples if row[2] > 0.0)
-    return LinkCounter(last[0], last[1], last[3] - packets, last[4] - octets, dropped, sent)
