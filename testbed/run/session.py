@@ -5,9 +5,9 @@ from __future__ import annotations
 import secrets
 import sys
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -35,55 +35,74 @@ class RunOutcome:
     interrupted: bool = False
 
 
-def run_scenario(scenario: Scenario, drawn: Drawn, results: Path, *, reporter: Reporter) -> RunOutcome:
-    """Runs every arm `repeats` times against the same drawn faults. Must be called inside the sandbox."""
-    folder = _new_folder(results, scenario.name)
-    reporter.note(f"results: {folder}")
-    try:
+class OpenRun:
+    """One run while its arms run, one after the other: its folder, its manifest, what came of each arm so far."""
+
+    def __init__(self, scenario: Scenario, drawn: Drawn, folder: Path, reporter: Reporter) -> None:
+        """Writes the folder's first files; `folder` is there already."""
+        self.scenario, self.drawn, self.reporter = scenario, drawn, reporter
+        self.outcome, self.arms, self._manifest = RunOutcome(folder), list[ArmOutcome](), manifest(scenario)
         write_faults(folder / "faults.json", drawn)
         write_text(folder / "scenario.yaml", scenario.source or yaml.safe_dump(scenario.resolved(), sort_keys=False))
-        outcome = RunOutcome(folder)
-        arms = _run_arms(scenario, drawn, outcome, reporter)
-        _point_latest(results, folder, reporter)
-        if any(folder.glob("*/*/arm.json")):
-            _evaluate(scenario, outcome, reporter)
-        _decide(outcome, arms)
-        return outcome
+        write_json(folder / "manifest.json", self._manifest)
+
+    @property
+    def stopped(self) -> bool:
+        """Whether an interrupt or an error keeps its other arms from running."""
+        return self.outcome.interrupted or self.outcome.exit_code != 0
+
+    @property
+    def complete(self) -> bool:
+        """Whether every arm and repeat came to its end."""
+        return len(self.arms) == self.scenario.repeats * len(self.scenario.arms)
+
+    def run_arm(self, arm: str, repeat: int) -> None:
+        """One arm, one repeat. What stopped it is in `outcome`, and in the manifest whether the run is complete."""
+        folder = self.outcome.folder
+        try:
+            topology = self.scenario.build_topology()
+            run = ArmRun(self.scenario, topology, self.drawn.faults, arm, repeat, folder / arm / str(repeat), self.reporter)
+            self.arms.append(run.execute())
+        except KeyboardInterrupt:
+            self.outcome.interrupted = True
+            self.reporter.warn("interrupted: what was measured so far is kept, and marked")
+        except (TestbedError, OSError) as error:
+            self.outcome.exit_code = error.exit_code if isinstance(error, TestbedError) else HostError.exit_code
+            self.outcome.problems.append(f"the run stopped, and what was measured before is kept: {error}")
+        finally:
+            ended = {"ended": now(), "interrupted": self.outcome.interrupted, "complete": self.complete}
+            write_json(folder / "manifest.json", self._manifest | ended)
+
+    def finish(self) -> RunOutcome:
+        """Summary, plots, report and exit code."""
+        if any(self.outcome.folder.glob("*/*/arm.json")):
+            _evaluate(self.scenario, self.outcome, self.reporter)
+        _decide(self.outcome, self.arms)
+        return self.outcome
+
+
+def run_scenario(scenario: Scenario, drawn: Drawn, results: Path, *, reporter: Reporter) -> RunOutcome:
+    """Runs every arm `repeats` times against the same drawn faults. Must be called inside the sandbox."""
+    folder = new_folder(results, scenario.name)
+    reporter.note(f"results: {folder}")
+    try:
+        run = OpenRun(scenario, drawn, folder, reporter)
+        _run_arms(run)
+        point_latest(results, folder, reporter)
+        return run.finish()
     finally:
         give_to_invoker(results / "latest", folder.parent, folder, *folder.rglob("*"))
 
 
-def _run_arms(scenario: Scenario, drawn: Drawn, outcome: RunOutcome, reporter: Reporter) -> list[ArmOutcome]:
-    """The arms that came to their end. What stopped the run is in `outcome`, and in the manifest whether it is complete."""
-    manifest, arms = _manifest(scenario), list[ArmOutcome]()
-    write_json(outcome.folder / "manifest.json", manifest)
-    try:
-        for arm_run in _arm_runs(scenario, drawn, outcome.folder, reporter):
-            arms.append(arm_run.execute())
-    except KeyboardInterrupt:
-        outcome.interrupted = True
-        reporter.warn("interrupted: what was measured so far is kept, and marked")
-    except (TestbedError, OSError) as error:
-        outcome.exit_code = error.exit_code if isinstance(error, TestbedError) else HostError.exit_code
-        outcome.problems.append(f"the run stopped, and what was measured before is kept: {error}")
-    finally:
-        ended = {"ended": _now(), "interrupted": outcome.interrupted, "complete": len(arms) == _total(scenario)}
-        write_json(outcome.folder / "manifest.json", manifest | ended)
-    return arms
-
-
-def _arm_runs(scenario: Scenario, drawn: Drawn, folder: Path, reporter: Reporter) -> Iterator[ArmRun]:
+def _run_arms(run: OpenRun) -> None:
     """Repeats are the outer loop, so that slow changes of the machine hit all arms alike."""
-    left_s = total_duration_s(scenario)
-    for repeat in range(1, scenario.repeats + 1):
-        for arm in scenario.arms:
-            reporter.note(f"arm {arm}, repeat {repeat} of {scenario.repeats}: about {format_duration(round(left_s))} left in all")
-            left_s -= arm_duration_s(scenario)
-            yield ArmRun(scenario, scenario.build_topology(), drawn.faults, arm, repeat, folder / arm / str(repeat), reporter)
-
-
-def _total(scenario: Scenario) -> int:
-    return scenario.repeats * len(scenario.arms)
+    scenario, left_s = run.scenario, total_duration_s(run.scenario)
+    for repeat, arm in product(range(1, scenario.repeats + 1), scenario.arms):
+        run.reporter.note(f"arm {arm}, repeat {repeat} of {scenario.repeats}: about {format_duration(round(left_s))} left in all")
+        run.run_arm(arm, repeat)
+        left_s -= arm_duration_s(scenario)
+        if run.stopped:
+            return
 
 
 def _evaluate(scenario: Scenario, outcome: RunOutcome, reporter: Reporter) -> None:
@@ -112,25 +131,27 @@ def _decide(outcome: RunOutcome, arms: list[ArmOutcome]) -> None:
         outcome.exit_code = 130
 
 
-def _manifest(scenario: Scenario) -> dict[str, Any]:
+def manifest(scenario: Scenario) -> dict[str, Any]:
+    """What ran, where and when, as far as it is known before."""
     return {
         "scenario": scenario.resolved(),
         "seed": scenario.seed,
         "arms": list(scenario.arms),
         "repeats": scenario.repeats,
         "command": sys.argv,
-        "started": _now(),
+        "started": now(),
         "machine": describe_machine(),
         "versions": versions(),
         "revision": git_revision(Path(__file__).resolve().parents[2]),
     }
 
 
-def _now() -> str:
+def now() -> str:
+    """The wall clock, for people."""
     return datetime.now().astimezone().isoformat(timespec="seconds")
 
 
-def _new_folder(results: Path, name: str) -> Path:
+def new_folder(results: Path, name: str) -> Path:
     """`results/<scenario>/<time>/`; two runs that start in the same second get folders of their own."""
     stem = time.strftime("%Y%m%d-%H%M%S")
     for suffix in ("", *(f"-{number}" for number in range(2, 100))):
@@ -143,7 +164,7 @@ def _new_folder(results: Path, name: str) -> Path:
     raise TestbedError(f"cannot make a new folder in {results / name}: a hundred runs started in the same second")
 
 
-def _point_latest(results: Path, folder: Path, reporter: Reporter) -> None:
+def point_latest(results: Path, folder: Path, reporter: Reporter) -> None:
     """Moves `latest` in one step; two runs that end together each make a link of their own first."""
     temporary = results / f".latest-{secrets.token_hex(4)}"
     try:
