@@ -4,30 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import combinations
 from typing import Any
 
-from testbed.scenario.faults import tier_of
+from testbed.scenario.check_faults import fault_problems
 from testbed.scenario.fit import link_problems, packet_problems
-from testbed.scenario.model import build_topology, churn_window_s
+from testbed.scenario.model import build_topology
 from testbed.scenario.options import bgp_problems, transport_problems
 from testbed.scenario.problems import Place, Problem, did_you_mean
 from testbed.scenario.schema import (
-    Churn,
-    ChurnFault,
     Expectation,
     Job,
-    LinkFault,
     Run,
-    SwitchFault,
-    UniformDown,
-    UnknownDown,
 )
 from testbed.units import format_duration
-from topologies import BadTopology, Topology, UnknownLink
+from topologies import BadTopology, Topology
 
-# More is a mistake in the rate, and would take minutes to draw.
-MAX_EXPECTED_CUTS = 2_000
 FLOAT32_BYTES = 4
 
 
@@ -46,7 +37,7 @@ def check(draft: Draft) -> list[Problem]:
     problems += _arm_problems(sections.get("arms", ()))
     problems += _run_problems(sections["run"]) if "run" in sections else []
     problems += _job_problems(sections["job"], topology) if "job" in sections else []
-    problems += _fault_problems(draft, topology)
+    problems += fault_problems(draft.faults, sections.get("run"), topology)
     problems += [problem for index, item in enumerate(sections.get("expect", ())) for problem in _expect_problems(item, ("expect", index))]
     problems += transport_problems(sections["transport"]) if "transport" in sections else []
     problems += bgp_problems(sections["bgp"]) if "bgp" in sections else []
@@ -105,109 +96,6 @@ def _host_problems(host: str, index: int, hosts: tuple[str, ...], topology: Topo
         yield Problem(place, f"there is no host {host!r} in this topology", did_you_mean(host, topology.hosts, "hosts"))
     elif host in hosts[:index]:
         yield Problem(place, f"host {host!r} is there twice", "a host has one rank")
-
-
-def _fault_problems(draft: Draft, topology: Topology | None) -> list[Problem]:
-    problems = []
-    for index, spec in draft.faults:
-        place = ("faults", index)
-        if isinstance(spec, ChurnFault):
-            problems += _churn_problems(spec.churn, (*place, "churn"), draft.sections.get("run"), topology)
-        else:
-            problems += _target_problems(spec, place, topology) if topology else []
-            problems += _time_problems(spec, place, draft.sections["run"]) if "run" in draft.sections else []
-    return problems + (_overlap_problems(draft.faults, topology) if topology else [])
-
-
-def _target_problems(spec: LinkFault | SwitchFault, place: Place, topology: Topology) -> list[Problem]:
-    if isinstance(spec, LinkFault):
-        try:
-            topology.link(spec.link)
-        except UnknownLink as error:
-            message, _, more = str(error).partition(": ")
-            hint = more if "is linked to" in more else did_you_mean(spec.link, topology.links, "links")
-            return [Problem((*place, "link"), message, hint)]
-        return []
-    if spec.switch in topology.switches:
-        return []
-    message = f"there is no switch {spec.switch!r} in this {topology.kind}"
-    return [Problem((*place, "switch"), message, did_you_mean(spec.switch, topology.switches, "switches"))]
-
-
-def _time_problems(spec: LinkFault | SwitchFault, place: Place, run: Run) -> Iterator[Problem]:
-    if spec.at_s < run.warmup_s:
-        message = f"begins at {format_duration(spec.at_s)}, within the warm-up of {format_duration(run.warmup_s)}"
-        yield Problem((*place, "at"), message, "begin later, or make run.warmup shorter")
-    if spec.at_s >= run.duration_s:
-        message = f"begins at {format_duration(spec.at_s)}, after the run's end ({format_duration(run.duration_s)})"
-        yield Problem((*place, "at"), message, "begin earlier, or make run.duration longer")
-    elif spec.at_s + spec.for_s > run.duration_s - run.settle_s:
-        limit_s = run.duration_s - run.settle_s
-        limit = f"all must be healed by {format_duration(limit_s)} (duration - settle)"
-        message = f"lasts until {format_duration(spec.at_s + spec.for_s)}; {limit}"
-        yield Problem((*place, "for"), message, "end it earlier, or make run.duration longer")
-
-
-def touched(spec: LinkFault | SwitchFault, topology: Topology) -> frozenset[str]:
-    """The links that a fault takes down: two faults that share one overlap. Empty for targets that do not exist."""
-    if isinstance(spec, SwitchFault):
-        return frozenset(link.name for link in topology.links_of(spec.switch)) if spec.switch in topology.nodes else frozenset()
-    try:
-        return frozenset({topology.link(spec.link).name})
-    except UnknownLink:
-        return frozenset()
-
-
-def _overlap_problems(faults: list[tuple[int, Any]], topology: Topology) -> list[Problem]:
-    explicit = [(index, spec, touched(spec, topology)) for index, spec in faults if isinstance(spec, (LinkFault, SwitchFault))]
-    problems = []
-    for (first, one, one_links), (second, other, other_links) in combinations(explicit, 2):
-        in_time = one.at_s < other.at_s + other.for_s and other.at_s < one.at_s + one.for_s
-        if in_time and one_links & other_links:
-            target = min(one_links & other_links) if isinstance(one, LinkFault) or isinstance(other, LinkFault) else _target(other)
-            message = f"overlaps with $.faults[{first}] on {target}"
-            problems.append(Problem(("faults", second), message, "one fault at a time on a target: move one of them"))
-    return problems
-
-
-def _target(spec: LinkFault | SwitchFault) -> str:
-    return spec.link if isinstance(spec, LinkFault) else spec.switch
-
-
-def _churn_problems(churn: Churn, place: Place, run: Run | None, topology: Topology | None) -> list[Problem]:
-    problems = list(_down_problems(churn.down, (*place, "down")))
-    if not sum(churn.kinds.values()) > 0:
-        problems.append(Problem((*place, "kinds"), "no kind has a weight above 0", "write kinds: {carrier: 0.5, silent: 0.5}"))
-    if topology is not None:
-        tiers = {tier_of(topology, "link", name) for name in topology.links}
-        hint = f"it has: {', '.join(sorted(tiers))}"
-        missing = [tier for tier in churn.tiers if tier not in tiers]
-        problems += [Problem((*place, "tiers", tier), f"this {topology.kind} has no {tier} links", hint) for tier in missing]
-    return problems + (list(_window_problems(churn, place, run)) if run else [])
-
-
-def _down_problems(down: Any, place: Place) -> Iterator[Problem]:
-    low, high = getattr(down, "min_s", None), getattr(down, "max_s", None)
-    if isinstance(down, UnknownDown) or low is None or high is None:
-        return
-    if low > high or (low == high and not isinstance(down, UniformDown)):
-        yield Problem((*place, "max"), f"max ({format_duration(high)}) must be above min ({format_duration(low)})")
-
-
-def _window_problems(churn: Churn, place: Place, run: Run) -> Iterator[Problem]:
-    from_s, to_s = churn_window_s(churn, run)
-    limit_s = run.duration_s - run.settle_s
-    if from_s < run.warmup_s:
-        message = f"begins at {format_duration(from_s)}, within the warm-up of {format_duration(run.warmup_s)}"
-        yield Problem((*place, "from"), message, "begin later, or make run.warmup shorter")
-    if to_s > limit_s:
-        message = f"goes on until {format_duration(to_s)}; all must be healed by {format_duration(limit_s)} (duration - settle)"
-        yield Problem((*place, "to"), message, "leave `to` out to use all of the run")
-    if from_s >= to_s and run.warmup_s < limit_s:
-        yield Problem((*place, "from"), f"begins at {format_duration(from_s)}, not before its end at {format_duration(to_s)}")
-    cuts = sum(rate.cuts_per_minute for rate in churn.tiers.values()) * max(0.0, to_s - from_s) / 60
-    if cuts > MAX_EXPECTED_CUTS:
-        yield Problem((*place, "tiers"), f"would draw about {cuts:.0f} cuts, more than {MAX_EXPECTED_CUTS}", "lower cuts_per_minute")
 
 
 def _expect_problems(expectation: Expectation, place: Place) -> Iterator[Problem]:

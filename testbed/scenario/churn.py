@@ -1,7 +1,8 @@
 """Draws the fault list of a scenario: explicit faults as written, and cuts from churn generators. Pure and seeded.
 
-Cuts of a tier arrive as a Poisson process, on a link drawn uniformly. A drawn link that is already down, or whose cut would leave two
-hosts of the job without a live shortest path, is redrawn; if no link is left, the cut is dropped. All of this is counted.
+Cuts of a tier arrive as a Poisson process, on a link drawn uniformly (and at one of its ends, where the kind wants an end). A drawn link
+that is already down, or whose cut would leave two hosts of the job without a live shortest path, is redrawn; if no link is left, the cut
+is dropped. All of this is counted.
 """
 
 from __future__ import annotations
@@ -13,10 +14,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-from testbed.scenario.check import touched
-from testbed.scenario.faults import Drawn, Fault, numbered, place_source, tier_of
+from testbed.scenario.faults import Drawn, Fault, from_spec, numbered, place_source
+from testbed.scenario.kinds import KINDS, takes_path
 from testbed.scenario.model import Scenario, churn_window_s
-from testbed.scenario.schema import Churn, ChurnFault, ExponentialDown, FixedDown, LinkFault, LognormalDown, SwitchFault, UniformDown
+from testbed.scenario.schema_faults import Churn, ChurnFault, ExponentialDown, FixedDown, LognormalDown, UniformDown
 from topologies import Topology
 
 # Healing takes a moment of its own: the next cut of a link waits at least so long after the end of the last.
@@ -42,7 +43,7 @@ class Arrival:
 
 @dataclass(frozen=True)
 class _Cut:
-    """A fault and the links it takes down."""
+    """A fault and the links that it takes away: none when it only makes them lossy or slow."""
 
     fault: Fault
     links: frozenset[str]
@@ -55,7 +56,7 @@ class _Cut:
 def draw(scenario: Scenario, topology: Topology | None = None) -> Drawn:
     """The drawn list: the same for the same scenario and seed. `counts`: asked, drawn, redrawn, shortened, and dropped by reason."""
     topology = topology or scenario.build_topology()
-    cuts = [_explicit(spec, index, topology) for index, spec in enumerate(scenario.faults) if not isinstance(spec, ChurnFault)]
+    cuts = [_explicit(from_spec(spec, index, topology)) for index, spec in enumerate(scenario.faults) if not isinstance(spec, ChurnFault)]
     generators = {index: spec.churn for index, spec in enumerate(scenario.faults) if isinstance(spec, ChurnFault)}
     if not generators:
         return Drawn(scenario.seed, numbered(cut.fault for cut in cuts))
@@ -103,12 +104,8 @@ def _untruncated_s(down: ExponentialDown | LognormalDown, rng: random.Random) ->
     return down.mean_s * rng.lognormvariate(-(down.sigma**2) / 2, down.sigma)
 
 
-def _explicit(spec: LinkFault | SwitchFault, index: int, topology: Topology) -> _Cut:
-    target_type = "link" if isinstance(spec, LinkFault) else "switch"
-    target = topology.link(spec.link).name if isinstance(spec, LinkFault) else spec.switch
-    tier = tier_of(topology, target_type, target)
-    fault = Fault("", spec.kind, target, target_type, tier, round(spec.at_s, 3), round(spec.for_s, 3), place_source(index))
-    return _Cut(fault, touched(spec, topology))
+def _explicit(fault: Fault) -> _Cut:
+    return _Cut(fault, frozenset(fault.links) if takes_path(fault.kind, fault.params) else frozenset())
 
 
 class _Drawing:
@@ -118,6 +115,7 @@ class _Drawing:
         self.cuts, self.counts = list(explicit), Counter[str]()
         self._explicit = tuple(explicit)
         self._generators = generators
+        self._topology = topology
         self._healed_s = scenario.run.duration_s - scenario.run.settle_s
         self._links = {tier: [link.name for link in topology.links.values() if link.tier == tier] for tier in ("NIC-T0", "T0-T1", "T1-T2")}
         keep = any(churn.keep_connected for churn in generators.values())
@@ -150,7 +148,10 @@ class _Drawing:
     def _add(self, arrival: Arrival, link: str, at_s: float, for_s: float) -> None:
         self.counts["drawn"] += 1
         source = f"{place_source(arrival.generator)}.churn"
-        fault = Fault(str(arrival.generator), arrival.kind, link, "link", arrival.tier, at_s, for_s, source)
+        # Each parameter of the kinds that churn may draw is one end of the link.
+        ends = [end.node for end in (self._topology.links[link].a, self._topology.links[link].b)]
+        params = {name: arrival.rng.choice(ends) for name in KINDS[arrival.kind].params}
+        fault = Fault(str(arrival.generator), arrival.kind, link, "link", arrival.tier, at_s, for_s, source, params, (link,))
         self.cuts.append(_Cut(fault, frozenset({link})))
 
     def _choose(self, arrival: Arrival, at_s: float, for_s: float, active: Sequence[_Cut]) -> str | None:

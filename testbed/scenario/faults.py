@@ -5,21 +5,25 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from testbed.scenario.problems import Problem, ScenarioInvalid, did_you_mean
+from testbed.scenario.kinds import KINDS, may_overlap
+from testbed.scenario.problems import Place, Problem, ScenarioInvalid, did_you_mean
+from testbed.scenario.schema_faults import ExplicitFault
+from testbed.scenario.targets import Target, UnknownTarget, aim, resolve
 from topologies import Topology
 
-LINK_KINDS = ("carrier", "silent")
-SWITCH_KINDS = ("switch-kill", "switch-reboot")
 MAX_FILE_BYTES = 4 * 2**20
 
 
 @dataclass(frozen=True)
 class Fault:
-    """One fault of a run. `at_s` counts from the job's start; `for_s` is how long it lasts (a switch: until it starts to boot)."""
+    """One fault of a run. `at_s` counts from the job's start; `for_s` is how long it lasts (a switch: until it starts to boot).
+
+    `params` are the kind's own (see kinds.py), JSON-able; `links` the names of the links it touches: none for a slow host.
+    """
 
     id: str
     kind: str
@@ -29,6 +33,8 @@ class Fault:
     at_s: float
     for_s: float
     source: str
+    params: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    links: tuple[str, ...] = ()
 
     @property
     def end_s(self) -> float:
@@ -46,13 +52,37 @@ class Drawn:
 
     def as_dict(self) -> dict[str, Any]:
         """The content of faults.json."""
-        return {"seed": self.seed, "counts": dict(self.counts), "faults": [asdict(fault) for fault in self.faults]}
+        return {"seed": self.seed, "counts": dict(self.counts), "faults": [_plain(fault) for fault in self.faults]}
+
+
+def _plain(fault: Fault) -> dict[str, Any]:
+    return {**asdict(fault), "links": list(fault.links)}
+
+
+def from_spec(spec: ExplicitFault, index: int, topology: Topology) -> Fault:
+    """The fault that entry `index` of the scenario describes, without an id. UnknownTarget if the topology has no such thing."""
+    target = resolve(topology, spec.kind, aim(spec)[1])
+    at_s, for_s = round(spec.at_s, 3), round(spec.for_s, 3)
+    return Fault("", spec.kind, target.name, target.type, target.tier, at_s, for_s, place_source(index), _params(spec), target.links)
+
+
+def _params(spec: ExplicitFault) -> dict[str, Any]:
+    given = spec.model_dump(mode="json", exclude={"kind", "at_s", "for_s", aim(spec)[0]}, exclude_none=True)
+    named = {"from" if name == "from_node" else name: value for name, value in given.items()}
+    return {name: value for name, value in named.items() if value != []}
 
 
 def numbered(faults: Iterable[Fault]) -> tuple[Fault, ...]:
     """Sorts by time and gives the ids f1, f2 ... in that order."""
     ordered = sorted(faults, key=lambda fault: (fault.at_s, fault.target, fault.kind))
-    return tuple(Fault(**{**asdict(fault), "id": f"f{number}"}) for number, fault in enumerate(ordered, 1))
+    return tuple(replace(fault, id=f"f{number}") for number, fault in enumerate(ordered, 1))
+
+
+def conflict(one: Fault, other: Fault) -> bool:
+    """Whether two faults are on the same link or host at the same time, in a way that makes no sense."""
+    in_time = one.at_s < other.end_s and other.at_s < one.end_s
+    together = one.target == other.target or not set(one.links).isdisjoint(other.links)
+    return in_time and together and not may_overlap(one.kind, other.kind)
 
 
 def write_faults(path: Path, drawn: Drawn) -> None:
@@ -94,7 +124,7 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 
 def _read_fault(item: object, index: int, topology: Topology, problems: list[Problem]) -> Fault | None:
-    place = ("faults", index)
+    place: Place = ("faults", index)
     if not isinstance(item, dict):
         problems.append(Problem(place, "must be an object"))
         return None
@@ -104,32 +134,49 @@ def _read_fault(item: object, index: int, topology: Topology, problems: list[Pro
             problems.append(Problem((*place, name), "must be text"))
     for name in ("at_s", "for_s"):
         problems += _time_problems(item.get(name), (*place, name))
-    if len(problems) == before:
-        problems += _target_problems(item, place, topology)
     if len(problems) > before:
         return None
-    kind, target = item["kind"], item["target"]
-    target_type = "link" if kind in LINK_KINDS else "switch"
+    target = _read_target(item, place, topology, problems)
+    params = _read_params(item, place, topology, problems)
+    if target is None or len(problems) > before:
+        return None
     source = str(item.get("source", place_source(index)))
-    tier = tier_of(topology, target_type, target)
-    return Fault(item["id"], kind, target, target_type, tier, float(item["at_s"]), float(item["for_s"]), source)
+    at_s, for_s = float(item["at_s"]), float(item["for_s"])
+    return Fault(item["id"], item["kind"], target.name, target.type, target.tier, at_s, for_s, source, params, target.links)
 
 
-def _time_problems(value: object, place: tuple[str | int, ...]) -> list[Problem]:
+def _time_problems(value: object, place: Place) -> list[Problem]:
     good = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < 1e9
     return [] if good else [Problem(place, "must be a number of seconds, 0 or more")]
 
 
-def _target_problems(item: Mapping[str, Any], place: tuple[str | int, ...], topology: Topology) -> list[Problem]:
-    if item["kind"] in LINK_KINDS:
-        known: Iterable[str] = topology.links
-    elif item["kind"] in SWITCH_KINDS:
-        known = topology.switches
-    else:
-        return [Problem((*place, "kind"), f"unknown fault kind {item['kind']!r}", did_you_mean(item["kind"], LINK_KINDS + SWITCH_KINDS))]
-    if item["target"] in set(known):
-        return []
-    return [Problem((*place, "target"), f"{item['target']!r} is not in this topology", did_you_mean(item["target"], known))]
+def _read_target(item: Mapping[str, Any], place: Place, topology: Topology, problems: list[Problem]) -> Target | None:
+    if item["kind"] not in KINDS:
+        problems.append(Problem((*place, "kind"), f"unknown fault kind {item['kind']!r}", did_you_mean(item["kind"], KINDS)))
+        return None
+    named = item.get("links") if KINDS[item["kind"]].target == "bundle" else item["target"]
+    try:
+        return resolve(topology, item["kind"], named)
+    except UnknownTarget as error:
+        problems.append(Problem((*place, *(error.inside or ("target",))), error.message, error.hint))
+        return None
+
+
+def _read_params(item: Mapping[str, Any], place: Place, topology: Topology, problems: list[Problem]) -> dict[str, Any]:
+    given = item.get("params", {})
+    if not isinstance(given, dict):
+        problems.append(Problem((*place, "params"), "must be an object"))
+        return {}
+    known = KINDS[item["kind"]].params if item["kind"] in KINDS else {}
+    for name in sorted(given.keys() - known.keys()):
+        problems.append(Problem((*place, "params", name), f"is no parameter of {item['kind']}", did_you_mean(name, known, "parameters")))
+    for name, param in known.items():
+        ends = item["target"].split("-") if param.is_end else ()
+        if (name in given or param.required) and not (param.fits(given.get(name)) and (not ends or given[name] in ends)):
+            problems.append(Problem((*place, "params", name), f"must be {param.says}"))
+    if item["kind"] == "rate" and ("rate_bps" in given) == ("share" in given):
+        problems.append(Problem((*place, "params"), "needs either rate_bps or share"))
+    return dict(given)
 
 
 def _duplicate_ids(faults: Iterable[Fault]) -> list[Problem]:
@@ -144,14 +191,15 @@ def _duplicate_ids(faults: Iterable[Fault]) -> list[Problem]:
 
 def _replay_problems(faults: list[Fault], duration_s: float) -> list[Problem]:
     """What would not work in this run, though each fault by itself is fine."""
-    problems, last_end_s = [], dict[str, float]()
+    problems, on = [], list[Fault]()
     for fault in sorted(faults, key=lambda fault: fault.at_s):
         if fault.end_s > duration_s:
             message = f"lasts until {fault.end_s:g} s, the run only {duration_s:g} s"
             problems.append(Problem((fault.id,), message, "make run.duration longer"))
-        if fault.at_s < last_end_s.get(fault.target, 0.0):
+        on = [other for other in on if other.end_s > fault.at_s]
+        if any(conflict(fault, other) for other in on):
             problems.append(Problem((fault.id,), f"overlaps with an earlier fault on {fault.target}"))
-        last_end_s[fault.target] = fault.end_s
+        on.append(fault)
     return problems
 
 
@@ -162,8 +210,3 @@ def _counts(value: object) -> dict[str, int]:
 def place_source(index: int) -> str:
     """The `source` of the explicit fault at `index` of the scenario."""
     return f"$.faults[{index}]"
-
-
-def tier_of(topology: Topology, target_type: str, target: str) -> str:
-    """The tier as faults.json writes it: a link's tier name, or T0, T1, T2 of a switch."""
-    return topology.links[target].tier if target_type == "link" else f"T{topology.nodes[target].tier}"

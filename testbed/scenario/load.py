@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError
 
-from testbed.scenario import schema
+from testbed.scenario import schema, schema_faults
 from testbed.scenario.check import Draft, check
-from testbed.scenario.model import Scenario
-from testbed.scenario.overrides import apply_override
+from testbed.scenario.model import Point, Scenario
+from testbed.scenario.overrides import apply_override, parse_place, set_value
 from testbed.scenario.problems import Place, Problem, ScenarioInvalid, did_you_mean
+from testbed.scenario.schema_sweep import Sweep
+from testbed.scenario.sweep import chosen, point, point_problems, sweep_problems, without_sweep_problems
 from testbed.scenario.yamltext import MAX_TEXT_BYTES, Located, read_yaml
 
 # Section -> (type, default). A section without default is required.
@@ -33,10 +37,11 @@ SECTIONS: Mapping[str, tuple[Any, Any]] = {
     "repeats": (Annotated[int, Field(ge=1, le=100)], 1),
     "seed": (Annotated[int, Field(ge=0, lt=2**63)], 1),
     "expect": (Annotated[tuple[schema.Expectation, ...], BeforeValidator(schema.as_tuple), Field(max_length=200)], []),
+    "sweep": (Sweep | None, None),
 }
 _ADAPTERS: dict[str, TypeAdapter[Any]] = {name: TypeAdapter(kind) for name, (kind, _) in SECTIONS.items()}
-_FAULT: TypeAdapter[Any] = TypeAdapter(schema.FaultSpec)
-_TAG = re.compile(r"<(fixed|uniform|exponential|lognormal|link|switch|churn|unknown|fat-tree|multi-plane)>|\[key\]")
+_FAULT: TypeAdapter[Any] = TypeAdapter(schema_faults.FaultSpec)
+_TAG = re.compile(r"<[A-Za-z-]+>|\[key\]")
 
 
 def load(path: Path, overrides: Sequence[str] = ()) -> Scenario:
@@ -52,10 +57,49 @@ def load_text(text: str, overrides: Sequence[str] = (), source: str = "scenario"
         hint = "a scenario has keys: " + ", ".join(SECTIONS)
         raise ScenarioInvalid(source, [*problems, Problem((), f"must be a mapping, not {_kind_of(located.data)}", hint, located.line(()))])
     draft = _draft(located, problems)
-    problems += [_with_line(problem, located) for problem in check(draft)]
+    problems += [_with_line(problem, located) for problem in [*check(draft), *_sweep_problems(draft, located, overrides)]]
     if problems:
         raise ScenarioInvalid(source, problems)
-    return _scenario(draft, text, tuple(overrides))
+    scenario = _scenario(draft, text, tuple(overrides))
+    return replace(scenario, points=_points(scenario, located, source)) if scenario.sweep else _without_points(scenario)
+
+
+def _sweep_problems(draft: Draft, located: Located, overrides: Sequence[str]) -> list[Problem]:
+    sweep, expect = draft.sections.get("sweep"), draft.sections.get("expect", ())
+    if sweep is not None:
+        return sweep_problems(sweep, expect, overrides)
+    return list(without_sweep_problems(expect)) if "sweep" not in located.data else []
+
+
+def _points(scenario: Scenario, located: Located, source: str) -> tuple[Point, ...]:
+    """The points to run, after all values have been checked. Raises ScenarioInvalid with the places of bad values."""
+    assert scenario.sweep is not None
+    sweep, singles, found = scenario.sweep, list[Scenario](), list[tuple[int, list[Problem]]]()
+    for index, value in enumerate(sweep.values):
+        problems: list[Problem] = []
+        draft = _draft(_with_value(located, sweep.key, value, problems), problems)
+        problems += check(draft)
+        found.append((index, problems))
+        if not problems:
+            singles.append(_scenario(draft, scenario.source, scenario.overrides))
+    if bad := point_problems(sweep, found):
+        raise ScenarioInvalid(source, [_with_line(problem, located) for problem in bad])
+    return tuple(point(sweep, index, singles[index]) for index, _ in chosen(sweep))
+
+
+def _with_value(located: Located, key: str, value: Any, problems: list[Problem]) -> Located:
+    """A copy without the sweep, and with one of its values."""
+    place, copied = parse_place(key), Located(deepcopy(located.data), located.lines)
+    assert place is not None
+    problem = set_value(copied, place, value)
+    problems += [problem] if problem else []
+    del copied.data["sweep"]
+    return copied
+
+
+def _without_points(scenario: Scenario) -> Scenario:
+    """The scenario on its own (`--set sweep=null`): nothing is expected of a point that is not run."""
+    return replace(scenario, expect=tuple(entry for entry in scenario.expect if entry.at is None))
 
 
 def _scenario(draft: Draft, text: str, overrides: tuple[str, ...]) -> Scenario:

@@ -10,19 +10,17 @@ import topologies
 from testbed.link_settings import LinkSettings
 from testbed.scenario.derived_links import base_rtt_s, link_settings, queue_bytes
 from testbed.scenario.schema import (
-    Churn,
-    ChurnFault,
     Expectation,
     FatTree,
     Job,
-    LinkFault,
     Links,
     MultiPlane,
     Option,
     Part,
     Run,
-    SwitchFault,
 )
+from testbed.scenario.schema_faults import Churn, ChurnFault, ExplicitFault
+from testbed.scenario.schema_sweep import Sweep
 from topologies import Topology
 
 
@@ -41,7 +39,7 @@ class Scenario:
     links: Links
     job: Job
     run: Run
-    faults: tuple[LinkFault | SwitchFault | ChurnFault, ...]
+    faults: tuple[ExplicitFault | ChurnFault, ...]
     transport: Mapping[str, Mapping[str, Option]]
     bgp: Mapping[str, Option]
     arms: tuple[str, ...]
@@ -50,6 +48,12 @@ class Scenario:
     expect: tuple[Expectation, ...]
     source: str = field(default="", repr=False, compare=False)
     overrides: tuple[str, ...] = ()
+    sweep: Sweep | None = None
+    points: tuple[Point, ...] = field(default=(), repr=False, compare=False)
+
+    def single_runs(self) -> tuple[Scenario, ...]:
+        """What is to be run: the scenario of each point of the sweep, or this one if it has none."""
+        return tuple(point.scenario for point in self.points) or (self,)
 
     def build_topology(self) -> Topology:
         """The topology that all arms share."""
@@ -82,13 +86,24 @@ class Scenario:
             "arms": list(self.arms), "repeats": self.repeats, "seed": self.seed,
             "expect": [_plain(expectation) for expectation in self.expect],
             "overrides": list(self.overrides),
+            **({"sweep": _plain(self.sweep)} if self.sweep else {}),
         }  # fmt: skip
 
-    def _resolved_fault(self, fault: LinkFault | SwitchFault | ChurnFault) -> dict[str, Any]:
+    def _resolved_fault(self, fault: ExplicitFault | ChurnFault) -> dict[str, Any]:
         if not isinstance(fault, ChurnFault):
             return _plain(fault)
         from_s, to_s = churn_window_s(fault.churn, self.run)
         return {"churn": {**_plain(fault.churn), "from_s": from_s, "to_s": to_s}}
+
+
+@dataclass(frozen=True)
+class Point:
+    """One value of a sweep: as written, as text, the name of its run's folder, and the scenario with the value set."""
+
+    value: Any
+    text: str
+    folder: str
+    scenario: Scenario
 
 
 def build_topology(spec: FatTree | MultiPlane) -> Topology:
@@ -113,5 +128,5 @@ def arm_duration_s(scenario: Scenario, bring_up_s: Sequence[float] = (12.0, 8.0)
 
 
 def total_duration_s(scenario: Scenario) -> float:
-    """Rough time the whole scenario takes: all arms and repeats."""
-    return arm_duration_s(scenario) * len(scenario.arms) * scenario.repeats
+    """Rough time the whole scenario takes: all points, arms and repeats."""
+    return sum(arm_duration_s(single) * len(single.arms) * single.repeats for single in scenario.single_runs())

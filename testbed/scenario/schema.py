@@ -5,6 +5,7 @@ What needs more than one section (does the link exist, do faults overlap) is in 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -17,6 +18,7 @@ DEFAULT_ARMS = ("mrc", "rc-bgp")
 TIERS = ("NIC-T0", "T0-T1", "T1-T2")
 # 1024 hosts: far more than one machine emulates, and still quick to check.
 MAX_K = 16
+MAX_SCALAR_CHARACTERS = 100
 
 T = TypeVar("T")
 
@@ -40,6 +42,15 @@ def _as_float(value: object) -> object:
     return float(value) if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 10**15 else value
 
 
+def _one_value(value: object) -> object:
+    if isinstance(value, (list, dict)) or (isinstance(value, float) and not math.isfinite(value)):
+        raise ValueError("must be one finite number, a text, true, false or null")
+    if isinstance(value, str) and not 0 < len(value) <= MAX_SCALAR_CHARACTERS:
+        raise ValueError(f"must have 1 to {MAX_SCALAR_CHARACTERS} characters")
+    return value
+
+
+Scalar = Annotated[Any, BeforeValidator(_one_value)]
 Rate = Annotated[float, BeforeValidator(_positive(parse_rate))]
 Size = Annotated[int, BeforeValidator(_positive(parse_size))]
 Duration = Annotated[float, BeforeValidator(parse_duration)]
@@ -127,79 +138,7 @@ class Run(Part):
     settle_s: Duration = Field(5.0, alias="settle")
 
 
-class LinkFault(Part):
-    """A cut that both ends see (carrier), or that nobody sees (silent)."""
-
-    kind: Literal["carrier", "silent"]
-    link: str
-    at_s: Duration = Field(alias="at")
-    for_s: Span = Field(alias="for")
-
-
-class SwitchFault(Part):
-    """A switch that dies, or is rebooted in order; it starts to boot after `for_s`."""
-
-    kind: Literal["switch-kill", "switch-reboot"]
-    switch: str
-    at_s: Duration = Field(alias="at")
-    for_s: Span = Field(alias="for")
-
-
-class UnknownFault(Part):
-    """Never valid: makes the message for a fault kind that does not exist."""
-
-    model_config = ConfigDict(extra="ignore")
-    kind: Literal["carrier", "silent", "switch-kill", "switch-reboot"]
-
-
-class TierRate(Part):
-    """How often links of one tier are cut, all links of the tier together."""
-
-    cuts_per_minute: Weight
-
-
-class FixedDown(Part):
-    """Every cut lasts the same."""
-
-    distribution: Literal["fixed"]
-    value_s: Span = Field(alias="value")
-
-
-class UniformDown(Part):
-    """Any time between two bounds, each as likely."""
-
-    distribution: Literal["uniform"]
-    min_s: Span = Field(alias="min")
-    max_s: Span = Field(alias="max")
-
-
-class ExponentialDown(Part):
-    """Mean of the untruncated distribution, and bounds."""
-
-    distribution: Literal["exponential"]
-    mean_s: Span = Field(alias="mean")
-    min_s: Span = Field(0.5, alias="min")
-    max_s: Span | None = Field(None, alias="max")
-
-
-class LognormalDown(Part):
-    """Mean of the untruncated distribution, standard deviation of the logarithm, and bounds."""
-
-    distribution: Literal["lognormal"]
-    mean_s: Span = Field(alias="mean")
-    sigma: Number = Field(0.5, gt=0, le=3)
-    min_s: Span = Field(0.5, alias="min")
-    max_s: Span | None = Field(None, alias="max")
-
-
-class UnknownDown(Part):
-    """Never valid: makes the message for a distribution that does not exist."""
-
-    model_config = ConfigDict(extra="ignore")
-    distribution: Literal["fixed", "uniform", "exponential", "lognormal"]
-
-
-def _chosen(key: str, kinds: dict[str, str], other: str) -> Discriminator:
+def chosen(key: str, kinds: dict[str, str], other: str) -> Discriminator:
     """Picks a variant by the value of `key`; its tag begins with "<", which load.py leaves out of places."""
 
     def tag(data: Any) -> str:
@@ -209,55 +148,9 @@ def _chosen(key: str, kinds: dict[str, str], other: str) -> Discriminator:
     return Discriminator(tag)
 
 
-Down = Annotated[
-    Annotated[FixedDown, Tag("<fixed>")]
-    | Annotated[UniformDown, Tag("<uniform>")]
-    | Annotated[ExponentialDown, Tag("<exponential>")]
-    | Annotated[LognormalDown, Tag("<lognormal>")]
-    | Annotated[UnknownDown, Tag("<unknown>")],
-    _chosen("distribution", {name: f"<{name}>" for name in ("fixed", "uniform", "exponential", "lognormal")}, "<unknown>"),
-]
-
-
-class Churn(Part):
-    """A construction site: cuts arrive at random (Poisson) on each tier; drawn by churn.py."""
-
-    tiers: dict[Tier, TierRate] = Field(min_length=1)
-    down: Down = Field(default_factory=lambda: ExponentialDown.model_validate({"distribution": "exponential", "mean": "6s", "max": "30s"}))
-    kinds: dict[Literal["carrier", "silent"], Weight] = Field({"carrier": 0.5, "silent": 0.5}, min_length=1)
-    from_s: Duration | None = Field(None, alias="from")
-    to_s: Duration | None = Field(None, alias="to")
-    keep_connected: bool = True
-    max_concurrent: int = Field(4, ge=1, le=10_000)
-
-
-class ChurnFault(Part):
-    """The entry of `faults` that holds a generator."""
-
-    churn: Churn
-
-
-def _fault_tag(data: Any) -> str:
-    if isinstance(data, dict):
-        kind = data.get("kind")
-        if "churn" in data:
-            return "<churn>"
-    else:
-        kind = getattr(data, "kind", None)
-    tags = {"carrier": "<link>", "silent": "<link>", "switch-kill": "<switch>", "switch-reboot": "<switch>"}
-    return tags.get(kind, "<unknown>") if isinstance(kind, str) else "<unknown>"
-
-
-FaultSpec = Annotated[
-    Annotated[LinkFault, Tag("<link>")]
-    | Annotated[SwitchFault, Tag("<switch>")]
-    | Annotated[ChurnFault, Tag("<churn>")]
-    | Annotated[UnknownFault, Tag("<unknown>")],
-    Discriminator(_fault_tag),
-]
 TopologySpec = Annotated[
     Annotated[FatTree, Tag("<fat-tree>")] | Annotated[MultiPlane, Tag("<multi-plane>")] | Annotated[UnknownTopology, Tag("<unknown>")],
-    _chosen("kind", {"fat-tree": "<fat-tree>", "multi-plane": "<multi-plane>"}, "<unknown>"),
+    chosen("kind", {"fat-tree": "<fat-tree>", "multi-plane": "<multi-plane>"}, "<unknown>"),
 ]
 
 Option = bool | int | float | str
@@ -283,13 +176,14 @@ class Bgp(BaseModel):
 
 
 class Expectation(Part):
-    """A metric of an arm's summary and its bound; a missed one makes the run's exit code 1."""
+    """A metric of an arm's summary and its bound; a missed one makes the run's exit code 1. `at`: only at that value of the sweep."""
 
     arm: Arm
     metric: str
     at_most: Number | None = None
     at_least: Number | None = None
     equals: Number | bool | None = None
+    at: Scalar = None
 
     def __str__(self) -> str:
         bounds = [("<=", self.at_most), (">=", self.at_least), ("==", self.equals)]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from testbed.scenario import Drawn, Scenario, ScenarioInvalid, draw, load_text, read_faults, write_faults
 from testbed.scenario.churn import HEAL_GUARD_S, down_time_s
-from testbed.scenario.schema import ExponentialDown, FixedDown, LognormalDown, UniformDown
+from testbed.scenario.schema_faults import ExponentialDown, FixedDown, LognormalDown, UniformDown
 
 TEXT = """\
 name: churn
