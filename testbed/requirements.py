@@ -6,8 +6,11 @@ A feature is tried with the programs that are there: one that misses a program s
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
-from collections.abc import Callable, Collection, Iterable
+import sys
+import tempfile
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,13 +19,14 @@ from testbed.errors import HostError, TestbedError
 from testbed.routing.daemons import FOLDERS as FRR_FOLDERS
 
 _IN_SANDBOX = ("unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-ec")
+_BPFFS = "mount -t bpf bpf /sys/fs/bpf"
 _VETH = "ip link add a0 type veth peer name a1; ip link set a0 up; ip link set a1 up; "
 _HTB = "tc qdisc add dev a0 root handle 1: htb default 20; tc class add dev a0 parent 1: classid 1:20 htb rate 1mbit; "
 
 
 @dataclass(frozen=True)
 class Check:
-    """One requirement: whether it holds, what was found, and what to do otherwise.
+    """One requirement: whether it holds, what was found, and what to do otherwise (nothing by itself, when it was not tried).
 
     `required` is the doctor's verdict: without it the testbed is of little use. `arm` is the only arm that cannot do without it, if any.
     """
@@ -38,6 +42,15 @@ class Check:
         """Whether it keeps one of `arms` from running."""
         return not self.ok and (self.arm in arms if self.arm else self.required)
 
+
+COMPILE_HINT = "apt install clang libbpf-dev linux-libc-dev"
+COMPILES, PORT = "link program compiles", "link program on a port"
+PORT_HINT = "the kernel needs CONFIG_BPF_SYSCALL and CONFIG_NET_CLS_BPF, and to be 5.12 or later"
+PRIVILEGE_HINT = (
+    "root here is not allowed to: it needs CAP_SYS_ADMIN, CAP_NET_ADMIN and CAP_BPF of the machine itself, "
+    "so a user namespace or a plain container will not do, a VM or a privileged container will"
+)
+_FORBIDDEN = ("operation not permitted", "permission denied")
 
 # The arms that need programs of their own.
 ARM_OF_PURPOSE = {"the MRC arm's switches": "mrc", "the BGP arm": "rc-bgp"}
@@ -75,7 +88,7 @@ FEATURES = (
         True,
     ),
     ("clsact", _VETH + "tc qdisc add dev a0 clsact", "the kernel needs CONFIG_NET_SCH_INGRESS and CONFIG_NET_CLS_BPF", True),
-    ("bpf file system", "mount -t bpf bpf /sys/fs/bpf", "the kernel needs CONFIG_BPF_SYSCALL", True),
+    ("bpf file system", _BPFFS, "the kernel needs CONFIG_BPF_SYSCALL", True),
     (
         "SRv6 encapsulation",
         "ip link set lo up; ip -6 route add fd00::1/128 encap seg6 mode encap segs fcbb:: dev lo",
@@ -84,7 +97,7 @@ FEATURES = (
     ),
     (
         "Open vSwitch kernel datapath",
-        "ovs-dpctl add-dp tb-probe",
+        "ovs-dpctl --verbose=off add-dp tb-probe",
         "not needed: the userspace datapath is used instead, which costs more CPU a packet",
         False,
     ),
@@ -93,14 +106,19 @@ FEATURES = (
 
 def checks() -> list[Check]:
     """Every check, in a fixed order. Needs no root itself, but without root no feature can be tried, and says so."""
-    return [_root(), *map(_program, PROGRAMS), _libbpf(), *(_features() if os.geteuid() == 0 else [])]
+    features = _features() if os.geteuid() == 0 else []
+    return [_root(), *map(_program, PROGRAMS), *features, *_link_program(features)]
 
 
 def require(arms: Collection[str]) -> None:
     """HostError with all at once that keeps one of `arms` from running, and what to do about each."""
     missing = [check for check in checks() if check.stops(arms)]
     if missing:
-        raise HostError("this machine cannot run the testbed: " + "; ".join(f"{c.name}: {c.detail} ({c.hint})" for c in missing))
+        raise HostError("this machine cannot run the testbed: " + "; ".join(map(_told, missing)))
+
+
+def _told(check: Check) -> str:
+    return f"{check.name}: {check.detail}" + (f" ({check.hint})" if check.hint else "")
 
 
 def _root() -> Check:
@@ -120,34 +138,61 @@ def _in_folders(name: str, folders: Iterable[str]) -> str | None:
     return next((str(path) for folder in folders if os.access(path := Path(folder) / name, os.X_OK)), None)
 
 
-def _libbpf() -> Check:
-    """Compiling is the test: it needs clang's BPF target and the headers of libbpf and of the kernel."""
-
-    def attempt() -> str:
-        from testbed.fabric.bpf import build_bpf
-
-        return str(build_bpf())
-
-    return _attempt("link program", attempt, "apt install clang libbpf-dev linux-libc-dev")
+def _link_program(features: Sequence[Check]) -> list[Check]:
+    """Compiles it, and tries it on a real port; without root there are no features, and it is not tried."""
+    with tempfile.TemporaryDirectory() as folder:
+        compiled, built = _compiled(Path(folder))
+        return [compiled, _port(built, [*features, compiled])] if features else [compiled]
 
 
-def _attempt(name: str, attempt: Callable[[], str], hint: str) -> Check:
+def _compiled(folder: Path) -> tuple[Check, Path]:
+    if shutil.which("clang") is None:
+        return _not_tried(COMPILES, ["clang"], True), folder
+    from testbed.fabric.bpf import build_bpf
+
     try:
-        return Check(name, True, attempt(), hint, True)
+        return Check(COMPILES, True, "works", COMPILE_HINT, True), build_bpf(folder)
     except TestbedError as error:
-        return Check(name, False, str(error), hint, True)
+        return Check(COMPILES, False, _shortened(str(error)), COMPILE_HINT, True), folder
+
+
+def _port(built: Path, needed: Sequence[Check]) -> Check:
+    """The program loaded, attached and trimming on a port with all its queues, which takes the `needed` features."""
+    absent = [check.name for check in needed if check.required and not check.ok]
+    if absent:
+        return _not_tried(PORT, absent, True)
+    search = os.pathsep.join(filter(None, [str(Path(__file__).resolve().parents[1]), os.environ.get("PYTHONPATH")]))
+    trial = ("env", f"PYTHONPATH={search}", sys.executable, "-m", "testbed.fabric.trial", str(built))
+    return _tried(PORT, f"{_BPFFS}; exec {shlex.join(trial)}", PORT_HINT, True)
 
 
 def _features() -> list[Check]:
-    return [_feature(*entry) for entry in FEATURES]
+    """Without namespaces nothing else can be tried, and the kernel is not to be blamed."""
+    first, *others = FEATURES
+    namespaces = _feature(*first)
+    return [namespaces, *(_feature(*entry) if namespaces.ok else _not_tried(entry[0], [namespaces.name], entry[3]) for entry in others)]
 
 
 def _feature(name: str, script: str, hint: str, required: bool) -> Check:
     words = (*_IN_SANDBOX[:1], *script.replace(";", " ").split())
     absent = [program for program, _, _, _ in PROGRAMS if program in words and shutil.which(program) is None]
-    if absent:
-        return Check(name, False, f"not tried, for want of {', '.join(absent)}", "install that first", required)
+    return _not_tried(name, absent, required) if absent else _tried(name, script, hint, required)
+
+
+def _tried(name: str, script: str, hint: str, required: bool) -> Check:
     result = run_any([*_IN_SANDBOX, script], f"trying {name}")
-    good = result.returncode == 0
-    said = (result.stderr + result.stdout).strip().splitlines()
-    return Check(name, good, "works" if good else said[-1] if said else f"status {result.returncode}", hint, required)
+    if result.returncode == 0:
+        return Check(name, True, "works", hint, required)
+    said = (result.stderr + result.stdout).strip() or f"status {result.returncode}"
+    forbidden = any(word in said.lower() for word in _FORBIDDEN)
+    return Check(name, False, _shortened(said), PRIVILEGE_HINT if forbidden else hint, required)
+
+
+def _not_tried(name: str, absent: Sequence[str], required: bool) -> Check:
+    return Check(name, False, f"not tried, for want of {', '.join(absent)}", "", required)
+
+
+def _shortened(said: str) -> str:
+    """The first line and the last one, which is where a verifier's long story ends."""
+    lines = said.splitlines()
+    return lines[0] if len(lines) < 3 else f"{lines[0]} ... {lines[-1]}"

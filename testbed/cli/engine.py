@@ -96,7 +96,8 @@ def doctor() -> Output:
     checks = requirements.checks()
     missing = [check for check in checks if check.required and not check.ok]
     lines = [f"{_mark(check.ok, check.required):7}  {check.name}: {check.detail}" for check in checks]
-    lines += [f"  to do: {check.name}: {check.hint}" for check in checks if not check.ok and check.hint]
+    hints = dict.fromkeys(check.hint for check in checks if not check.ok and check.hint)
+    lines += [f"  to do: {', '.join(check.name for check in checks if not check.ok and check.hint == hint)}: {hint}" for hint in hints]
     verdict = f"{len(missing)} required things are missing" if missing else "this machine can run the testbed"
     data = {"ok": not missing, "checks": [asdict(check) for check in checks]}
     return Output(data, [*lines, verdict], HostError.exit_code if missing else 0)
