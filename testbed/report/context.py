@@ -13,11 +13,15 @@ from testbed.report.model import ArmRun
 from testbed.report.reading import RunData
 
 LABELS: Mapping[str, str] = {
-    "mrc": "MRC", "rc-bgp": "RC over BGP", "rc-bgp-ovs": "RC over BGP (OVS)", "tcp-bgp": "TCP over BGP", "mrc-bgp": "MRC over BGP",
-    "rc-static": "RC, static path",
+    "mrc": "MRC", "mrc-no-trim": "MRC, switches without trimming", "rc-bgp": "RC over BGP", "rc-bgp-ovs": "RC over BGP (OVS)",
+    "tcp-bgp": "TCP over BGP", "mrc-bgp": "MRC over BGP", "rc-static": "RC, static path",
 }  # fmt: skip
-DEFAULTS: Mapping[str, type] = {"mrc": MrcParams, "mrc-bgp": MrcParams, "rc-bgp": RcParams, "rc-bgp-ovs": RcParams, "rc-static": RcParams}
-TRANSPORT_OF_ARM: Mapping[str, str] = {"mrc": "mrc", "mrc-bgp": "mrc", "rc-bgp": "rc", "rc-bgp-ovs": "rc", "rc-static": "rc"}
+DEFAULTS: Mapping[str, type] = {
+    "mrc": MrcParams, "mrc-no-trim": MrcParams, "mrc-bgp": MrcParams, "rc-bgp": RcParams, "rc-bgp-ovs": RcParams, "rc-static": RcParams,
+}  # fmt: skip
+TRANSPORT_OF_ARM: Mapping[str, str] = {
+    "mrc": "mrc", "mrc-no-trim": "mrc", "mrc-bgp": "mrc", "rc-bgp": "rc", "rc-bgp-ovs": "rc", "rc-static": "rc",
+}  # fmt: skip
 BGP_TIMERS = (
     "profile", "keepalive_s", "hold_s", "connect_retry_s", "advertisement_interval_s", "coalesce_ms", "fast_external_failover", "bfd",
 )  # fmt: skip

@@ -15,6 +15,7 @@ COUNTER_PERIOD_S = 0.5  # links.csv is sampled this often, so drops are seen up 
 # From here on a link direction carried the job's packets: a transport needs more (data or acknowledgements) for one step, and routing
 # needs fewer a second (a keepalive and its acknowledgement every 3 s).
 TRAFFIC_PACKETS, TRAFFIC_PACKETS_PER_S = 12, 2.0
+STREAM_LOOK_S = 2.0  # so long before a fault the traffic of streams is looked at
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ class Detection:
     as lost at that moment. An EV whose last packet left before the effect was never used in vain: 0.
 
     `base_rtt_s` is the pair's median RTT of idle probes before the job, or the smallest RTT ever seen where it has none;
-    `smallest_rtt_s` is always the latter.
+    `smallest_rtt_s` is always the latter. `way`: what of the EV's traffic the fault acted on, "data", "return" (acknowledgements), "both".
     """
 
     fault: str
@@ -67,6 +68,7 @@ class Detection:
     after_first_loss_s: float | None
     base_rtt_s: float | None
     smallest_rtt_s: float | None
+    way: str = "both"
 
     def in_rtts(self) -> float | None:
         """`after_effect_s` in base RTTs of the pair."""
@@ -126,16 +128,25 @@ def carried_traffic(run: ArmRun, fault: FaultInterval, steps: Sequence[JobStep])
 
     They did if one of its directions carried more than routing needs in the last step that was complete before the fault; or if the fault
     swallowed that many, which happens when a flow is moved onto a link that fails silently. The time after that step is left out: while
-    the job stalls, only routing sends, and a session that comes up sends much.
+    the job stalls, only routing sends, and a session that comes up sends much. A job of streams has no steps: there it is the STREAM_LOOK_S
+    before the fault.
     """
-    touched = _touched(run, fault)
-    last = max((step for step in steps if step.complete and step.end_s <= fault.begin_s), key=lambda step: step.end_s, default=None)
-    if not any(counter.sent for counter in touched) or last is None:
+    touched, looked_at = _touched(run, fault), _span_before(run, fault, steps)
+    if not any(counter.sent for counter in touched) or looked_at is None:
         return None
     # Samples at or before both ends: the window is one sample early rather than to miss what was sent just before it.
-    before = [_at(counter.sent, last.end_s) - _at(counter.sent, last.start_s - COUNTER_PERIOD_S) for counter in touched]
+    start_s, end_s = looked_at
+    before = [_at(counter.sent, end_s) - _at(counter.sent, start_s - COUNTER_PERIOD_S) for counter in touched]
     lost = [drops for _, drops in _drops(run, fault)]
-    return _is_traffic(max(before), last.time_s) or _is_traffic(max(lost), fault.until_s(run.duration_s) - fault.begin_s)
+    return _is_traffic(max(before), end_s - start_s) or _is_traffic(max(lost), fault.until_s(run.duration_s) - fault.begin_s)
+
+
+def _span_before(run: ArmRun, fault: FaultInterval, steps: Sequence[JobStep]) -> tuple[float, float] | None:
+    """The last complete step before the fault; of streams, the time just before it. None if there is none."""
+    if run.streams:
+        return max(0.0, fault.begin_s - STREAM_LOOK_S), fault.begin_s
+    last = max((step for step in steps if step.complete and step.end_s <= fault.begin_s), key=lambda step: step.end_s, default=None)
+    return (last.start_s, last.end_s) if last else None
 
 
 def _is_traffic(packets: float, seconds: float) -> bool:
@@ -143,8 +154,8 @@ def _is_traffic(packets: float, seconds: float) -> bool:
 
 
 def _touched(run: ArmRun, fault: FaultInterval) -> list[LinkCounter]:
-    """The directions of the faulted link, or of all links of the faulted switch."""
-    return [counter for counter in run.links if fault.hits((counter.link,))]
+    """The link directions that the fault acts on."""
+    return [counter for counter in run.links if fault.touches(counter.link, counter.from_node)]
 
 
 def _drops(run: ArmRun, fault: FaultInterval) -> list[tuple[LinkCounter, float]]:
@@ -200,18 +211,16 @@ def retirements(run: ArmRun) -> list[Event]:
 
 
 def blamed(run: ArmRun, event: Event, grace_s: float = GRACE_S) -> FaultInterval | None:
-    """The fault that explains a retirement: on the EV's path, and on at that time or over for under `grace_s`; the latest of several."""
-    path, t_s = event.get("path") or (), float(event["t_s"])
-    possible = [
-        fault
-        for fault in run.faults
-        if fault.happened and fault.hits(path) and fault.from_s <= t_s <= fault.until_s(run.duration_s) + grace_s
-    ]
+    """The fault that explains a retirement: it loses packets, acts on the EV's path (either way), and was on at that time or over for under
+    `grace_s`; the latest of several."""
+    path, ev, t_s = event.get("path") or (), event.get("ev"), float(event["t_s"])
+    lossy = (fault for fault in run.faults if fault.happened and fault.loses and fault.hits(path, ev))
+    possible = [fault for fault in lossy if fault.from_s <= t_s <= fault.until_s(run.duration_s) + grace_s]
     return max(possible, key=lambda fault: fault.begin_s, default=None)
 
 
 def false_retirements(run: ArmRun, grace_s: float = GRACE_S) -> int:
-    """Retirements whose path is known and had no fault."""
+    """Retirements whose path is known and had no fault that loses packets."""
     return sum(bool(event.get("path")) and blamed(run, event, grace_s) is None for event in retirements(run))
 
 
@@ -233,7 +242,7 @@ def _detection(run: ArmRun, event: Event, fault: FaultInterval, last_tx_s: float
         after_effect_s=max(0.0, last_tx_s - fault.begin_s),
         after_first_loss_s=max(0.0, last_tx_s - max(fault.begin_s, float(first))) if isinstance(first, int | float) else None,
         base_rtt_s=pair_rtt_s(run, IDLE_RTT, host, peer) or pair_rtt_s(run, SMALLEST_RTT, host, peer),
-        smallest_rtt_s=pair_rtt_s(run, SMALLEST_RTT, host, peer),
+        smallest_rtt_s=pair_rtt_s(run, SMALLEST_RTT, host, peer), way=fault.way(event.get("path") or (), event.get("ev")),
     )  # fmt: skip
 
 

@@ -49,10 +49,11 @@ class ArmStyle:
 BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY, BLACK = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000"
 KNOWN_ARMS: Mapping[str, ArmStyle] = {
     "mrc": ArmStyle(BLUE, "-", "o", ""),
+    "mrc-no-trim": ArmStyle(SKY, "-.", "v", "--"),
     "rc-bgp": ArmStyle(VERMILLION, "--", "s", "//"),
     "rc-bgp-ovs": ArmStyle(GREEN, "-.", "^", "\\\\"),
     "tcp-bgp": ArmStyle(PURPLE, ":", "D", "xx"),
-    "mrc-bgp": ArmStyle(SKY, "-.", "v", "--"),
+    "mrc-bgp": ArmStyle(ORANGE, "--", "<", "||"),
     "rc-static": ArmStyle(BLACK, ":", "P", ".."),
 }
 OTHER_ARM = ArmStyle("#666666", "-", "X", "++")
@@ -63,6 +64,15 @@ FAULT_LOOK: Mapping[str, tuple[str, str]] = {
     "silent": ("#B79FC8", "...."),
     "switch-kill": ("#9AB8A0", "xxxx"),
     "switch-reboot": ("#A9C4D9", "\\\\\\\\"),
+    "switch-hang": ("#C9D8A4", "xx.."),
+    "remote": ("#E8B4A0", "//.."),
+    "one-way": ("#F2D5E0", "----"),
+    "loss": ("#D8C3A5", "oo"),
+    "rate": ("#BFE3DA", "||||"),
+    "port": ("#E3E08A", "\\\\"),
+    "bundle": ("#D9A441", "////..."),
+    "flap": ("#F0C27B", "|||---"),
+    "host-slow": ("#CFCFE8", "**"),
 }
 OTHER_FAULT = ("#BBBBBB", "++")
 

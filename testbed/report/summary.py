@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from testbed.files import write_text
-from testbed.report import effects, reading
+from testbed.report import congestion, effects, goodput, link_use, reading
 from testbed.report import statistics as stats
 from testbed.report.metrics import METRIC_NAMES, METRICS
 from testbed.report.model import ArmRun
@@ -37,11 +37,18 @@ def summarise_data(data: RunData, settle_s: float = stats.SETTLE_S) -> dict[str,
         "scenario": data.scenario.get("name") or data.folder.parent.name,
         "seed": data.seed,
         "settle_s": settle_s,
+        "job": _job_kind(data),
         "arms": {arm: _no_nan(summary) for arm, summary in arms.items()},
         "fidelity": _no_nan(_fidelity([run for runs in data.arms.values() for run in runs])),
         "metrics": {metric.name: {"unit": metric.unit, "meaning": metric.meaning} for metric in METRICS},
         "problems": data.all_problems,
     }
+
+
+def _job_kind(data: RunData) -> str:
+    """all-reduce, all-to-all or streams; an old run, which does not tell, is an all-reduce."""
+    kinds = (run.job.get("kind") for runs in data.arms.values() for run in runs)
+    return str(next((kind for kind in kinds if kind), "all-reduce"))
 
 
 def repeat_summary(run: ArmRun, settle_s: float = stats.SETTLE_S) -> tuple[dict[str, Any], list[effects.FaultEffect]]:
@@ -50,6 +57,7 @@ def repeat_summary(run: ArmRun, settle_s: float = stats.SETTLE_S) -> tuple[dict[
     healthy = stats.healthy_median(run, steps, settle_s)
     found = effects.detections(run)
     of_faults = effects.fault_effects(run, steps, healthy.median_s, settle_s)
+    of_links = link_use.use_summary(run)
     entry = {
         "repeat": run.repeat,
         "duration_s": run.duration_s,
@@ -57,9 +65,18 @@ def repeat_summary(run: ArmRun, settle_s: float = stats.SETTLE_S) -> tuple[dict[
         "healthy_steps": healthy.steps,
         "healthy_is_clear": healthy.clear,
         "healthy_slowest_s": healthy.slowest_s,
-        "metrics": stats.step_metrics(run, settle_s) | effects.detection_metrics(found) | _other_metrics(run),
+        "metrics": stats.step_metrics(run, settle_s)
+        | effects.detection_metrics(found)
+        | _other_metrics(run)
+        | {"job_goodput_bps": goodput.job_goodput_bps(run, steps)}
+        | goodput.stream_metrics(run)
+        | congestion.congestion_metrics(run)
+        | link_use.use_metrics(of_links),
         "faults": effects.as_rows(of_faults),
         "detections": effects.as_rows(found),
+        "flows": goodput.flow_rows(goodput.flow_goodputs(run)),
+        "links": of_links,
+        "recoveries": congestion.recoveries(run),
         "fidelity": run.info.get("fidelity", {}),
     }
     return entry, of_faults
@@ -72,7 +89,14 @@ def _other_metrics(run: ArmRun) -> dict[str, float | None]:
         "tables_unchanged": float(unchanged) if isinstance(unchanged, bool) else None,
         "false_retirements": float(effects.false_retirements(run)) if known_ev_states else None,
         "packets_lost": sum(link.dropped[-1][1] for link in run.links if link.dropped) if run.links else None,
+        **(_stream_counts(run) if run.streams else {}),
     }
+
+
+def _stream_counts(run: ArmRun) -> dict[str, float]:
+    """What the history alone tells of a job without steps."""
+    wrong = {(event.get("source"), event.get("peer"), event.get("step")) for event in run.named("wrong_sum")}
+    return {"wrong_sums": float(len(wrong)), "crashes": float(len(run.named("job_crash")))}
 
 
 def _arm_summary(runs: Sequence[ArmRun], settle_s: float) -> dict[str, Any]:
