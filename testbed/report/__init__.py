@@ -5,24 +5,60 @@ Drawing needs matplotlib, which takes a second to import, so it is imported only
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 from testbed.report.metrics import METRIC_NAMES, METRICS, Metric
 from testbed.report.summary import summarise, write_summary
 from testbed.report.verdict import Verdict, judge
 
-__all__ = ["METRICS", "METRIC_NAMES", "Metric", "Verdict", "judge", "summarise", "write_plots", "write_report", "write_summary"]
+__all__ = [
+    "METRICS",
+    "METRIC_NAMES",
+    "Metric",
+    "Verdict",
+    "judge",
+    "summarise",
+    "write_plots",
+    "write_report",
+    "write_summary",
+    "write_sweep",
+]
 
 
 def write_plots(run_dir: Path) -> list[Path]:
-    """Writes plots/<name>.png (150 dpi) and .svg; returns their paths. UsageError if the folder is no run."""
+    """Writes plots/<name>.png (150 dpi) and .svg; returns their paths. UsageError if the folder is no run or sweep."""
+    if is_sweep(run_dir):
+        from testbed.report import sweep_data, sweep_html
+
+        return sweep_html.write_pictures(run_dir, sweep_data.read_sweep(run_dir))
     from testbed.report import plots
 
     return plots.write_plots(run_dir)
 
 
 def write_report(run_dir: Path) -> Path:
-    """Writes report.html and returns its path. What is missing is said in the report; UsageError if the folder is no run."""
+    """Writes report.html and returns its path. What is missing is said in the report; UsageError if the folder is no run or sweep."""
+    if is_sweep(run_dir):
+        write_sweep(run_dir)
+        return run_dir / "report.html"
     from testbed.report import html
 
     return html.write_report(run_dir)
+
+
+def write_sweep(folder: Path) -> dict[str, Any]:
+    """Writes sweep.json, the picture and report.html of a sweep, from its points; returns the content of the first."""
+    from testbed.report import sweep_html
+
+    return sweep_html.write_sweep(folder)
+
+
+def is_sweep(folder: Path) -> bool:
+    """Whether a folder is that of a sweep, whose points are the runs; a damaged manifest says no."""
+    try:
+        manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return isinstance(manifest, dict) and manifest.get("kind") == "sweep"

@@ -36,6 +36,12 @@ def apply_override(located: Located, override: str) -> Problem | None:
         value = read_yaml(right, f"--set {override}").data if right.strip() else None
     except ScenarioInvalid as error:
         return Problem(place, f"--set {override!r}: {error.problems[0].message}", error.problems[0].hint or HINT)
+    problem = set_value(located, place, value)
+    return problem and Problem(problem.place, f"--set: {problem.message}", problem.hint)
+
+
+def set_value(located: Located, place: Place, value: Any) -> Problem | None:
+    """Replaces the value at `place`, as apply_override(); a Problem if there is no such place."""
     problem = _assign(located.data, place, value)
     if problem is None:
         _forget_lines(located, place)
@@ -46,7 +52,7 @@ def _assign(data: Any, place: Place, value: Any) -> Problem | None:
     for depth, step in enumerate(place):
         here = place[: depth + 1]
         if not _can_hold(data, step):
-            return Problem(here, f"--set: there is no {place_text(here)}", HINT)
+            return Problem(here, f"there is no {place_text(here)}", HINT)
         if depth == len(place) - 1:
             data[step] = value
         elif isinstance(data, dict):
