@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
-from testbed.cli import dryrun, engine
+from testbed.cli import dryrun, engine, points
 from testbed.cli.output import Output, table
 from testbed.cli.targets import find_run, resolve_fabric
 from testbed.errors import TestbedError
@@ -84,9 +84,9 @@ def _time(seconds: float | None) -> str:
 def validate(scenario: str, sets: tuple[str, ...], as_json: bool) -> Output:
     """Check a scenario (a name or a file) without running it: all mistakes at once."""
     loaded = load(find(scenario), sets)
-    drawn = draw(loaded)
-    data = {"valid": True, "scenario": loaded.resolved(), "faults": len(drawn.faults)}
-    return Output(data, [f"{loaded.name} is valid: {len(drawn.faults)} faults, about {_time(total_duration_s(loaded))} in all"])
+    drawn = [draw(single) for single in loaded.single_runs()]
+    data = {"valid": True, "scenario": loaded.resolved(), "faults": len(drawn[0].faults), **points.points_data(loaded, drawn)}
+    return Output(data, [points.valid_line(loaded, drawn)])
 
 
 @cli.command()
@@ -114,10 +114,9 @@ def run(
 ) -> Output:
     """Run a scenario (a name or a file) in a sandbox; needs root."""
     loaded = load(find(scenario), [*sets, *_selection(arms, repeat, seed)])
-    topology = loaded.build_topology()
-    drawn = _drawn(loaded, faults_file)
+    drawn = [_drawn(single, faults_file) for single in loaded.single_runs()]
     if dry_run:
-        return Output(dryrun.plan_data(loaded, topology, drawn), dryrun.plan_lines(loaded, topology, drawn, verbose))
+        return Output(points.dry_run_data(loaded, drawn), points.dry_run_lines(loaded, drawn, verbose))
     return engine.run(loaded, drawn, results)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import signal
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,19 +22,25 @@ if TYPE_CHECKING:
     from testbed.scenario import Drawn, Scenario
 
 
-def run(scenario: Scenario, drawn: Drawn, results: Path) -> Output:
-    """Runs a scenario. Outside of a sandbox it starts the same command again in one, which then writes the answer."""
+def run(scenario: Scenario, drawn: Sequence[Drawn], results: Path) -> Output:
+    """Runs a scenario; `drawn` holds its faults, or those of each point of its sweep.
+
+    Outside of a sandbox it starts the same command again in one, which then writes the answer.
+    """
     from testbed import sandbox
 
     sandbox.require_root()
     results = _writable(results)
     if not sandbox.inside():
-        return _again_in_sandbox(scenario.arms)
+        return again_in_sandbox(scenario.arms)
     sandbox.prepare(keep=[results])
-    from testbed.run import run_scenario
+    from testbed.run import run_scenario, run_sweep
 
     with quiet_stdout(), reporting() as reporter:
-        outcome = run_scenario(scenario, drawn, results, reporter=reporter)
+        if scenario.points:
+            outcome = run_sweep(scenario, drawn, results, reporter=reporter)
+        else:
+            outcome = run_scenario(scenario, drawn[0], results, reporter=reporter)
     folder = str(outcome.folder)
     data = {"run": folder, "exit_code": outcome.exit_code, "problems": outcome.problems, "summary": outcome.summary}
     verdict = ["all expectations were met"] if outcome.exit_code == 0 else outcome.problems
@@ -53,7 +59,7 @@ def _writable(results: Path) -> Path:
     return real
 
 
-def _again_in_sandbox(arms: Collection[str]) -> Output:
+def again_in_sandbox(arms: Collection[str]) -> Output:
     """What is missing on this machine is told here, all at once, before anything is set up."""
     from testbed import requirements, sandbox
 
@@ -112,7 +118,7 @@ def shell(target: Fabric, arm: str) -> Output:
     from testbed import sandbox
 
     if not sandbox.inside():
-        return _again_in_sandbox([arm])
+        return again_in_sandbox([arm])
     sandbox.prepare()
     from testbed.fabric import shell as fabric_shell
 
