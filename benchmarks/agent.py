@@ -32,11 +32,7 @@ def measure(transport: str, seconds: float, link_mbps: float) -> dict[str, Any]:
     with lab(2) as net:
         if link_mbps:
             shape(net, link_mbps)
-        job = {"kind": "stream", "message_bytes": MESSAGE_BYTES, "outstanding": 4}
-        net.connect([
-            net.config("h1", transport, job, prev=None),
-            net.config("h2", transport, job, next=None),
-        ])  # fmt: skip
+        net.connect(net.streams(transport, [{"from": "h1", "to": "h2"}], MESSAGE_BYTES))
         reference = iperf3(net, min(seconds, 3.0))  # before the stream, in the same minute
         softirq_before_s, begin = softirq_s(), net.start()
         time.sleep(max(0.0, begin + seconds - time.monotonic()))

@@ -124,7 +124,7 @@ class Lab:
             )
 
     def peer(self, name: str, target: str) -> dict[str, Any]:
-        """The agent protocol's `next` or `prev`."""
+        """An entry of the agent protocol's `send_to` and `receive_from`."""
         ports = [port for port, other in enumerate(self._ports[name]) if other == target]
         paths = [
             {"ev": ev, "port": port, "destination": self.address(target), "plane": 1, "links": [f"{name}-{target}-{ev}"]}
@@ -138,9 +138,39 @@ class Lab:
         return {
             "cmd": "config", "host": name, "rank": rank, "transport": transport, "params": {}, "job": dict(job), "seed": 7, "files": {},
             "addresses": {"outer": self.address(name), "inner": self.address(name)},
-            "next": self.peer(name, self.names[(rank + 1) % ranks]), "prev": self.peer(name, self.names[rank - 1]),
+            "send_to": [self.peer(name, self.names[(rank + 1) % ranks])], "receive_from": [self.peer(name, self.names[rank - 1])],
             **more,
         }  # fmt: skip
+
+    def all_to_all(self, name: str, transport: str, job: Mapping[str, Any], **more: Any) -> dict[str, Any]:
+        """The `config` command of one agent of an all-to-all; every two hosts need a link of their own (at most three ranks)."""
+        peers = [self.peer(name, other) for other in self.names if other != name]
+        whole = {"kind": "all-to-all", "hosts": self.names, **job}
+        return self.config(name, transport, whole, send_to=peers, receive_from=peers, **more)
+
+    def streams(
+        self, transport: str, flows: Sequence[Mapping[str, Any]], message_bytes: int, outstanding: int = 4, **more: Any
+    ) -> list[dict[str, Any]]:
+        """The `config` commands of streams: flows of {from, to, start_s, stop_s}, between neighbours; times may be left out."""
+        return [self._streams(name, transport, flows, message_bytes, outstanding, more) for name in self.names]
+
+    def _streams(
+        self, name: str, transport: str, flows: Sequence[Mapping[str, Any]], message_bytes: int, outstanding: int, more: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        incoming = {host: [flow["from"] for flow in flows if flow["to"] == host] for host in self.names}
+        outgoing = [
+            {
+                "to": flow["to"], "start_s": flow.get("start_s", 0.0), "stop_s": flow.get("stop_s"),
+                "place": incoming[flow["to"]].index(name),
+            }
+            for flow in flows if flow["from"] == name
+        ]  # fmt: skip
+        job = {
+            "kind": "streams", "message_bytes": message_bytes, "outstanding": outstanding,
+            "outgoing": outgoing, "incoming": [{"from": source} for source in incoming[name]],
+        }  # fmt: skip
+        send_to = [self.peer(name, flow["to"]) for flow in outgoing]
+        return self.config(name, transport, job, send_to=send_to, receive_from=[self.peer(name, s) for s in incoming[name]], **more)
 
     def connect(self, configs: Sequence[Mapping[str, Any]]) -> None:
         """Configures and connects every agent."""

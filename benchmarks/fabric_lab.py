@@ -81,10 +81,13 @@ class Streams:
         target, source = self._target_of.get(host), self._source_of.get(host)
         return {
             "cmd": "config", "host": host, "rank": rank, "transport": "mrc", "params": dict(self.params), "seed": 1,
-            "job": {"kind": "stream", "message_bytes": self.message_bytes, "outstanding": self.outstanding},
+            "job": {
+                "kind": "streams", "message_bytes": self.message_bytes, "outstanding": self.outstanding,
+                "outgoing": [{"to": target, "start_s": 0.0}] if target else [], "incoming": [{"from": source}] if source else [],
+            },
             "addresses": {"outer": addresses.usid_address(node), "inner": addresses.host_address(node)},
-            "next": peer(topology, host, target) if target else None,
-            "prev": peer(topology, host, source) if source else None,
+            "send_to": [peer(topology, host, target)] if target else [],
+            "receive_from": [peer(topology, host, source)] if source else [],
             "files": {"events": str(self.folder / f"{host}.events.jsonl")},
         }  # fmt: skip
 

@@ -18,7 +18,7 @@ MIB = 2**20
 
 
 class Fields:
-    """Typed access to a JSON object; each error names the place, as `$.next.paths[0].ev`."""
+    """Typed access to a JSON object; each error names the place, as `$.send_to[0].paths[1].ev`."""
 
     def __init__(self, raw: Any, where: str) -> None:
         if not isinstance(raw, Mapping):
@@ -102,8 +102,8 @@ class Config:
     params: Mapping[str, Any]
     job: Mapping[str, Any]
     address: str
-    next: PeerSpec | None
-    prev: PeerSpec | None
+    send_to: tuple[PeerSpec, ...]
+    receive_from: tuple[PeerSpec, ...]
     files: Mapping[str, Path]
     seed: int
     sockets: SocketSettings = field(default_factory=lambda: SocketSettings(0))
@@ -111,16 +111,17 @@ class Config:
     @property
     def ports(self) -> list[int]:
         """The NIC ports that any path uses."""
-        return sorted({path.port for peer in (self.next, self.prev) if peer is not None for path in peer.paths})
+        return sorted({path.port for peer in (*self.send_to, *self.receive_from) for path in peer.paths})
 
 
 @dataclass(frozen=True)
 class Start:
-    """The job begins at `at` (CLOCK_MONOTONIC seconds)."""
+    """This attempt begins at `at`, the first attempt began at `origin` (CLOCK_MONOTONIC seconds)."""
 
     at: float
     first_step: int
     attempt: int
+    origin: float
 
 
 def parse_line(line: bytes) -> tuple[str, Fields]:
@@ -138,7 +139,9 @@ def parse_line(line: bytes) -> tuple[str, Fields]:
 
 def parse_config(fields: Fields) -> Config:
     """The `config` command."""
-    fields.refuse_unknown("cmd", "host", "rank", "transport", "params", "job", "addresses", "next", "prev", "files", "seed", "sockets")
+    fields.refuse_unknown(
+        "cmd", "host", "rank", "transport", "params", "job", "addresses", "send_to", "receive_from", "files", "seed", "sockets"
+    )
     transport = fields.text("transport")
     if transport not in DATA_DSCP:
         raise UsageError(f"$.transport is {transport!r:.80}: give one of {', '.join(DATA_DSCP)}")
@@ -149,18 +152,22 @@ def parse_config(fields: Fields) -> Config:
         params=fields.object("params").raw,
         job=fields.object("job").raw,
         address=fields.object("addresses").address("inner"),
-        next=_peer(fields, "next"),
-        prev=_peer(fields, "prev"),
+        send_to=_peers(fields, "send_to"),
+        receive_from=_peers(fields, "receive_from"),
         files=_files(fields.object("files")),
         seed=fields.whole("seed", -(1 << 63), 1 << 64),
         sockets=_sockets(fields.object("sockets"), transport),
     )
 
 
-def _peer(fields: Fields, key: str) -> PeerSpec | None:
-    if fields.raw.get(key) is None:
-        return None
-    peer = fields.object(key)
+def _peers(fields: Fields, key: str) -> tuple[PeerSpec, ...]:
+    peers = tuple(_peer(Fields(raw, f"{fields.where}.{key}[{at}]")) for at, raw in enumerate(fields.items(key)))
+    if len({peer.name for peer in peers}) < len(peers):
+        raise UsageError(f"{fields.where}.{key} names a peer twice: there is one QP to a peer")
+    return peers
+
+
+def _peer(peer: Fields) -> PeerSpec:
     paths = tuple(_path(Fields(raw, f"{peer.where}.paths[{at}]")) for at, raw in enumerate(peer.items("paths")))
     return PeerSpec(peer.text("name"), peer.address("address"), paths)
 
@@ -190,8 +197,10 @@ def _sockets(sockets: Fields, transport: str) -> SocketSettings:
 
 def parse_start(fields: Fields) -> Start:
     """The `start` command."""
-    fields.refuse_unknown("cmd", "at", "first_step", "attempt")
-    return Start(fields.number("at"), fields.whole("first_step", 0, 1 << 40), fields.whole("attempt", 0, 1 << 40))
+    fields.refuse_unknown("cmd", "at", "first_step", "attempt", "origin")
+    at = fields.number("at")
+    origin = fields.number("origin") if "origin" in fields.raw else at
+    return Start(at, fields.whole("first_step", 0, 1 << 40), fields.whole("attempt", 0, 1 << 40), origin)
 
 
 def parse_connect(fields: Fields) -> dict[str, Mapping[str, Any]]:

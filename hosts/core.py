@@ -5,7 +5,8 @@ Times are CLOCK_MONOTONIC seconds, passed in. A core never blocks, never reads a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, TypeVar
 
@@ -107,17 +108,53 @@ class Core(Protocol):
     def take_events(self) -> list[Event]:
         """History events since the last call."""
 
+    def outstanding_messages(self, peer: str) -> int:
+        """Messages posted to `peer` that it has not wholly acknowledged, in order: their data must not change."""
+
     def acked_bytes(self) -> int:
         """Bytes that peers have acknowledged, over all send QPs."""
 
     def flow_rows(self) -> list[tuple[Any, ...]]:
-        """One row a send QP for flows.csv: (peer, tx_packets, rtx_packets, acked_bytes, cwnd_packets, srtt_s)."""
+        """A row a send QP for flows.csv: (peer, tx_packets, rtx_packets, acked_bytes, cwnd_packets, srtt_s, trimmed_packets, marked_packets)."""
 
     def path_rows(self) -> list[tuple[Any, ...]]:
-        """One row an EV for paths.csv: (peer, ev, state, tx_packets, lost_packets, probes_sent)."""
+        """A row an EV for paths.csv: (peer, ev, state, tx_packets, lost_packets, probes_sent, trimmed_packets, marked_packets)."""
 
     def report(self) -> dict[str, Any]:
         """Counters for agents.json: data_packets_sent, data_packets_received, base_rtt_s by peer, drops by reason."""
+
+
+class Sending(Protocol):
+    """A send QP, as far as taking turns goes."""
+
+    def transmit(self, now: float) -> Iterator[Transmit]:
+        """What may be sent now; each yielded packet counts as sent."""
+
+
+class Turns:
+    """Round robin among a host's send QPs, a packet each: none waits behind another's whole window.
+
+    Where a call was left (the caller takes only so many packets at once), the next one goes on with the QP after.
+    """
+
+    def __init__(self) -> None:
+        self._first = 0
+
+    def packets(self, now: float, senders: Sequence[Sending]) -> Iterator[Transmit]:
+        """Everything that the QPs may send now."""
+        if len(senders) < 2:
+            for sender in senders:
+                yield from sender.transmit(now)
+            return
+        order = [*range(self._first % len(senders), len(senders)), *range(self._first % len(senders))]
+        waiting = deque((index, senders[index].transmit(now)) for index in order)
+        while waiting:
+            index, packets = waiting.popleft()
+            packet = next(packets, None)
+            if packet is not None:
+                self._first = index + 1
+                waiting.append((index, packets))
+                yield packet
 
 
 def taken(items: list[Item]) -> list[Item]:

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import IO, Any
 
 from hosts.core import Event
-from hosts.job import StepRecord
+from hosts.jobs.common import StepRecord
 from testbed.errors import HostError
 
 HEADERS: Mapping[str, str] = {
     "steps": "attempt,step,rank,host,start_s,compute_end_s,end_s,ok\n",
-    "flows": "t_s,host,peer,tx_packets,rtx_packets,acked_bytes,cwnd_packets,srtt_s\n",
-    "paths": "t_s,host,peer,ev,state,tx_packets,lost_packets,probes_sent\n",
+    "flows": "t_s,host,peer,tx_packets,rtx_packets,acked_bytes,cwnd_packets,srtt_s,trimmed_packets,marked_packets\n",
+    "paths": "t_s,host,peer,ev,state,tx_packets,lost_packets,probes_sent,trimmed_packets,marked_packets\n",
 }
 FLUSH_EVERY_S = 0.5
 SAMPLE_EVERY_S = 0.1

@@ -14,7 +14,7 @@ import numpy as np
 
 from hosts.commands import Config, Start
 from hosts.core import Core, Event, PeerSpec
-from hosts.job import StreamJob, make_job
+from hosts.jobs import make_job
 from hosts.rc import RcCore, RcParams
 from hosts.recorder import Recorder
 from hosts.sockets import MAX_DATAGRAM_BYTES, NOBUFS_PAUSE_S, MrcNetwork, Network, RcNetwork, socket_drops
@@ -39,13 +39,9 @@ class Session:
 
     def __init__(self, config: Config, incarnation: int, tell: Callable[[Message], None]) -> None:
         self.config, self._tell = config, tell
-        send_to, receive_from = _peer_map(config.next), _peer_map(config.prev)
-        self._job, region = make_job(config.job, config.rank, config.seed, sends=config.next is not None)
-        if config.job.get("ranks") == 1:
-            send_to, receive_from = {}, {}
-        elif not isinstance(self._job, StreamJob) and not (send_to and receive_from):
-            raise UsageError("$.next and $.prev: a ring of more than one rank needs both")
-        self._streams = isinstance(self._job, StreamJob) and bool(send_to)  # then acknowledgements move the job on
+        send_to, receive_from = ({peer.name: peer for peer in peers} for peers in (config.send_to, config.receive_from))
+        self._job, region = make_job(config)
+        self._eager = self._job.moves_on_acknowledgements
         self._peers = {*send_to, *receive_from}
         seed = derived_seed(config.seed, config.host, incarnation)
         self._core, self._network = _transport(config, send_to, receive_from, region, seed)
@@ -65,16 +61,16 @@ class Session:
         return self._core.attributes()
 
     def connect(self, peers: Mapping[str, Mapping[str, Any]]) -> None:
-        """Joins the QPs; UsageError if a neighbour's attributes are not there."""
+        """Joins the QPs; UsageError if a peer's attributes are not there."""
         if missing := sorted(self._peers - set(peers)):
-            raise UsageError(f"$.peers lacks {', '.join(missing)}: give the attributes of every neighbour")
+            raise UsageError(f"$.peers lacks {', '.join(missing)}: give the attributes of every peer of this host")
         self._core.connect({peer: peers[peer] for peer in self._peers})
         self.connected = True
         self._due = float("-inf")
 
     def start(self, start: Start) -> None:
         """Lets the job begin at its time."""
-        self._job.start(start.at, start.first_step, start.attempt)
+        self._job.start(start)
         self.started = True
         self._due = float("-inf")
 
@@ -111,7 +107,11 @@ class Session:
             del self._lateness[::2]
 
     def turn(self, readable: Iterable[int]) -> None:
-        """Receives, runs timers, moves the job on, sends. Timers come after receiving: an acknowledgement that is here stops its timer."""
+        """Receives, runs timers, moves the job on, sends.
+
+        Timers come after receiving: an acknowledgement that is here stops its timer. The job takes completions before their
+        acknowledgements are sent, and hears of a failed QP before it counts what that has outstanding.
+        """
         core = self._core
         for descriptor in readable:
             self._receive(*self._network.readers[descriptor])
@@ -120,9 +120,9 @@ class Session:
         if now >= self._due:
             core.on_timer(now)
             self._record(now)
+        self._report_news()
         self._advance(now)
         self._transmit()
-        self._report_news()
         self._due = self._next_due()
 
     def _receive(self, sock: socket.socket, port: int) -> None:
@@ -144,20 +144,18 @@ class Session:
     def _advance(self, now: float) -> None:
         job, core = self._job, self._core
         completions = core.take_completions()
-        if not completions and not self._streams and (self._job_due is None or now < self._job_due):
+        if not completions and not self._eager and (self._job_due is None or now < self._job_due):
             return
         for completion in completions:
-            job.on_completion(completion.imm)
-        job.advance(now, core.acked_bytes())
-        peer = self.config.next
+            job.on_completion(completion.peer, completion.imm)
+        job.advance(now, core.outstanding_messages)
         for write in job.take_writes():
-            if peer is not None:
-                core.post_write(now, peer.name, *write)
+            core.post_write(now, *write)
         for record in job.take_records():
             self._recorder.step(record)
             self._tell({"msg": "step", "step": record.step})
-            if not record.ok:
-                self._tell({"msg": "wrong_sum", "step": record.step})
+        for wrong in job.take_wrong():
+            self._tell({"msg": "wrong_sum", "step": wrong.step, "peer": wrong.peer})
 
     def _transmit(self) -> None:
         network, sent = self._network, 0
@@ -182,6 +180,7 @@ class Session:
         for error in errors:
             if error.peer not in known:
                 events.append(Event(time.monotonic(), "qp_error", {"peer": error.peer, "reason": error.reason}))
+            self._job.on_error(error.peer)
             self._tell({"msg": "qp_error", "peer": error.peer, "reason": error.reason})
         self._recorder.events(events)
 
@@ -215,10 +214,6 @@ def derived_seed(seed: int, host: str, incarnation: int) -> int:
     """A seed of its own for each host's transport and each of its QP sets: SHA-256, so that neighbouring seeds share nothing."""
     digest = hashlib.sha256(f"{seed} {host} {incarnation}".encode()).digest()
     return int.from_bytes(digest[:8], "big") >> 1
-
-
-def _peer_map(peer: PeerSpec | None) -> dict[str, PeerSpec]:
-    return {} if peer is None else {peer.name: peer}
 
 
 def _transport(

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from hosts.core import Completion, Event, PeerSpec, QpError, Transmit
+from hosts.core import Completion, Event, PeerSpec, QpError, Transmit, Turns
 from hosts.rc import wire
 from hosts.rc.params import RcParams
 from hosts.rc.receiver import ReceiveAttributes, ReceiveQp
@@ -40,6 +40,8 @@ class RcCore:
         taken = {end["source_port"] for end in self._send_own.values()} | {end["qpn"] for end in self._send_own.values()}
         self._receive_own = _own_ends(draw, receive_from, taken)
         self._senders: dict[str, SendQp] = {}
+        self._order: list[SendQp] = []
+        self._turns = Turns()
         self._receivers: dict[str, ReceiveQp] = {}
         self._sender_of_qpn: dict[int, tuple[SendQp, wire.Flow]] = {}
         self._receiver_of_qpn: dict[int, ReceiveQp] = {}
@@ -74,6 +76,7 @@ class RcCore:
             int(other["qpn"]), int(remote["rkey"]), int(remote["base_address"]), own["first_psn"],
         )  # fmt: skip
         qp = self._senders[peer] = SendQp(attributes, self._params)
+        self._order.append(qp)
         self._sender_of_qpn[own["qpn"]] = qp, wire.Flow(destination, self._address, int(other["source_port"]), own["qpn"])
 
     def _connect_receiver(self, peer: str, other: Mapping[str, Any]) -> None:
@@ -90,6 +93,10 @@ class RcCore:
         if peer not in self._senders:
             raise UsageError(f"{self._name} has no connected QP to {peer}: connect first, to one of {sorted(self._send_to)}")
         self._senders[peer].post(data, remote_offset, imm)
+
+    def outstanding_messages(self, peer: str) -> int:
+        """Messages to `peer` not yet wholly acknowledged; 0 before `connect`."""
+        return len(self._senders[peer].messages) if peer in self._senders else 0
 
     def on_datagram(self, now: float, port: int, datagram: memoryview) -> None:
         """Takes one UDP payload that came to port 4791."""
@@ -134,13 +141,12 @@ class RcCore:
         """Nothing to decide: RC's coalescing counts packets."""
 
     def transmit(self, now: float) -> Iterator[Transmit]:
-        """Acknowledgements first, then data."""
+        """Acknowledgements first, then data, the QPs in turn."""
         for receiver in self._receivers.values():
             acknowledgement = receiver.acknowledgement()
             if acknowledgement is not None:
                 yield acknowledgement
-        for sender in self._senders.values():
-            yield from sender.transmit(now)
+        yield from self._turns.packets(now, self._order)
 
     def next_deadline(self) -> float | None:
         """The earliest ACK timeout."""
@@ -171,15 +177,16 @@ class RcCore:
         return sum(qp.acked_bytes for qp in self._senders.values())
 
     def flow_rows(self) -> list[tuple[Any, ...]]:
-        """(peer, tx_packets, rtx_packets, acked_bytes, cwnd_packets, srtt_s) a send QP; bytes of whole messages, the fixed window."""
+        """A row a send QP as in hosts/core.py: bytes of whole messages, the fixed window, nothing trimmed or marked."""
         return [
-            (peer, qp.tx_packets, qp.rtx_packets, qp.acked_bytes, self._params.window_packets, qp.srtt_s or 0.0)
+            (peer, qp.tx_packets, qp.rtx_packets, qp.acked_bytes, self._params.window_packets, qp.srtt_s or 0.0, 0, 0)
             for peer, qp in self._senders.items()
         ]
 
     def path_rows(self) -> list[tuple[Any, ...]]:
         """RC's one path as EV 0; a NAK or timeout counts as one lost packet, since RC does not know how many more were."""
-        return [(peer, 0, "GOOD" if qp.error is None else "ASSUMED_BAD", qp.tx_packets, qp.losses, 0) for peer, qp in self._senders.items()]
+        rows = [(peer, qp, "GOOD" if qp.error is None else "ASSUMED_BAD") for peer, qp in self._senders.items()]
+        return [(peer, 0, state, qp.tx_packets, qp.losses, 0, 0, 0) for peer, qp, state in rows]
 
     def report(self) -> dict[str, Any]:
         """Counters of this core's life."""

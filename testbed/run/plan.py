@@ -42,7 +42,7 @@ def ring_order(hosts: Sequence[str], placement: str, hosts_a_group: int) -> tupl
 
 
 def peer(topology: Topology, source: str, target: str) -> dict[str, Any]:
-    """How `source` reaches `target`: the agent protocol's `next` and `prev`."""
+    """How `source` reaches `target`: an entry of the agent protocol's `send_to` and `receive_from`."""
     return {
         "name": target,
         "address": str(addresses.host_address(topology.nodes[target])),
@@ -83,8 +83,8 @@ def agent_config(
             "checkpoint_every": job.checkpoint_every,
         },
         "addresses": {"outer": str(addresses.usid_address(node)), "inner": str(addresses.host_address(node))},
-        "next": peer(topology, host, ring[(rank + 1) % len(ring)]),
-        "prev": peer(topology, host, ring[(rank - 1) % len(ring)]),
+        "send_to": [peer(topology, host, ring[(rank + 1) % len(ring)])],
+        "receive_from": [peer(topology, host, ring[(rank - 1) % len(ring)])],
         "files": {kind: str(folder / f"{host}.{suffix}") for kind, suffix in files.items()},
         "seed": seed,
         "sockets": {"send_buffer_bytes": send_buffer_bytes},

@@ -128,9 +128,8 @@ def test_rc_qp_fails_when_its_link_is_cut_and_a_new_config_goes_on(tmp_path: Pat
 
 
 def test_port_that_is_down_is_counted_not_raised():
-    job = {"kind": "stream", "message_bytes": 64 * 1024}
     with lab(2) as net:
-        net.connect([net.config("h1", "rc", job, params=FAST_RC, prev=None), net.config("h2", "rc", job, params=FAST_RC, next=None)])
+        net.connect(net.streams("rc", [{"from": "h1", "to": "h2"}], 64 * 1024, params=FAST_RC))
         net.start()
         time.sleep(0.3)
         net.cut("h1", 0)
@@ -229,7 +228,7 @@ def test_hostile_command_is_an_error_message_and_status_2(agent: AgentProcess, l
 @pytest.mark.parametrize(("changes", "status", "text"), [
     ({"params": {"colour": 1}}, 2, "colour"),
     ({"job": {"ranks": 2, "vector_bytes": 3, "compute_s": 0}}, 2, "vector_bytes"),
-    ({"next": None}, 2, "needs both"),
+    ({"send_to": []}, 2, "a ring of 2 needs 1 peer in each"),
     ({"files": {"steps": "/nowhere/steps"}}, 3, "/nowhere/steps"),
     ({"addresses": {"inner": "fd00::99"}}, 3, "[fd00::99]:4791"),
 ])  # fmt: skip
@@ -246,14 +245,11 @@ def test_config_that_cannot_be_is_an_error_message(changes: dict, status: int, t
     [("rc", {"window_packets": 256}), ("mrc", {"cwnd_max_packets": 256, "cwnd_initial_packets": 200, "target_delay_min_s": 1.0})],
 )
 def test_full_link_makes_the_agent_wait_and_drops_nothing(transport: str, params: dict):
-    job = {"kind": "stream", "message_bytes": 640 * 1024, "outstanding": 8}
     with lab(2) as net:
         tc(net, "h1", "qdisc add dev h1-eth0 root handle 1: htb default 20")
         tc(net, "h1", "class add dev h1-eth0 parent 1: classid 1:20 htb rate 50mbit")
         tc(net, "h1", "qdisc add dev h1-eth0 parent 1:20 handle 20: bfifo limit 275000")
-        net.connect(
-            [net.config("h1", transport, job, prev=None, params=params), net.config("h2", transport, job, next=None, params=params)]
-        )
+        net.connect(net.streams(transport, [{"from": "h1", "to": "h2"}], 640 * 1024, 8, params=params))
         net.start()
         time.sleep(1.0)
         (queue,) = json.loads(tc(net, "h1", "-s -j qdisc show dev h1-eth0 parent 1:20"))

@@ -16,7 +16,7 @@ from testbed.errors import UsageError
 PEER = {"name": "h2", "address": "fd00::2", "paths": [{"ev": 0, "port": 1, "destination": "fcbb:bb00:1::", "plane": 1, "links": ["a-b"]}]}
 CONFIG = {
     "cmd": "config", "host": "h1", "rank": 0, "transport": "rc", "params": {}, "job": {"ranks": 2}, "seed": 1, "files": {"steps": "s.csv"},
-    "addresses": {"outer": "fcbb:bb00:9::", "inner": "fd00:0::1"}, "next": PEER, "prev": PEER,
+    "addresses": {"outer": "fcbb:bb00:9::", "inner": "fd00:0::1"}, "send_to": [PEER], "receive_from": [PEER],
 }  # fmt: skip
 
 
@@ -26,7 +26,7 @@ def parsed(**changes: object):
 
 def test_config_is_understood():
     config = parsed()
-    assert (config.host, config.address, config.next.paths[0].destination, config.ports) == ("h1", "fd00::1", "fcbb:bb00:1::", [1])
+    assert (config.host, config.address, config.send_to[0].paths[0].destination, config.ports) == ("h1", "fd00::1", "fcbb:bb00:1::", [1])
 
 
 @pytest.mark.parametrize(("transport", "dscp"), [("mrc", 4), ("rc", 0)])
@@ -38,9 +38,14 @@ def test_sockets_may_be_set():
     assert parsed(sockets={"data_dscp": 8}).sockets.data_dscp == 8
 
 
-@pytest.mark.parametrize("key", ["next", "prev"])
-def test_neighbour_may_be_null(key: str):
-    assert getattr(parsed(**{key: None}), key) is None
+@pytest.mark.parametrize("key", ["send_to", "receive_from"])
+def test_host_may_send_only_or_receive_only(key: str):
+    assert getattr(parsed(**{key: []}), key) == ()
+
+
+def test_ports_are_those_of_all_peers():
+    other = {"name": "h3", "address": "fd00::3", "paths": [{**PEER["paths"][0], "port": 3}]}
+    assert parsed(send_to=[PEER, other]).ports == [1, 3]
 
 
 @pytest.mark.parametrize(
@@ -53,8 +58,10 @@ def test_neighbour_may_be_null(key: str):
         ({"params": []}, r"\$\.params"),
         ({"addresses": {}}, r"\$\.addresses\.inner is missing"),
         ({"addresses": {"inner": "10.0.0.1"}}, r"\$\.addresses\.inner"),
-        ({"next": {**PEER, "address": "x"}}, r"\$\.next\.address"),
-        ({"prev": {**PEER, "paths": [{}]}}, r"\$\.prev\.paths\[0\]"),
+        ({"send_to": [{**PEER, "address": "x"}]}, r"\$\.send_to\[0\]\.address"),
+        ({"send_to": [PEER, PEER]}, r"\$\.send_to names a peer twice"),
+        ({"send_to": None}, r"\$\.send_to"),
+        ({"receive_from": [PEER, {**PEER, "paths": [{}]}]}, r"\$\.receive_from\[1\]\.paths\[0\]"),
         ({"files": {"log": "x"}}, r"\$\.files has unknown keys log"),
         ({"files": {"steps": 3}}, r"\$\.files\.steps"),
         ({"sockets": {"data_dscp": 64}}, r"\$\.sockets\.data_dscp"),
@@ -87,6 +94,11 @@ def test_wrong_start_is_refused(change: dict):
     line = json.dumps({"cmd": "start", "at": 1.0, "first_step": 0, "attempt": 1, **change}).encode()
     with pytest.raises(UsageError, match=rf"\$\.{next(iter(change))}"):
         parse_start(parse_line(line)[1])
+
+
+def test_a_first_start_is_the_origin_of_all_times():
+    first, again = ({"cmd": "start", "at": 3.0, "first_step": 0, "attempt": 1, **more} for more in ({}, {"origin": 1.0}))
+    assert [parse_start(parse_line(json.dumps(line).encode())[1]).origin for line in (first, again)] == [3.0, 1.0]
 
 
 def test_connect_gives_attributes_by_host():

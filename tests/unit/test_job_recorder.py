@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hosts.core import Event
-from hosts.job import StepRecord
+from hosts.jobs import StepRecord
 from hosts.recorder import HEADERS, Recorder
 from testbed.errors import HostError
 
@@ -59,10 +59,10 @@ def test_samples_are_due_every_tenth_of_a_second_and_missed_ones_are_not_made_up
 
 def test_sample_rows(tmp_path: Path):
     recorder = Recorder(files(tmp_path, "flows", "paths"), "h1", 0, 0.0)
-    recorder.sample(1.0, [("h2", 5, 1, 4096, 16, 0.25)], [("h2", 0, "GOOD", 5, 1, 0)])
+    recorder.sample(1.0, [("h2", 5, 1, 4096, 16, 0.25, 3, 2)], [("h2", 0, "GOOD", 5, 1, 0, 3, 2)])
     recorder.close()
-    assert (tmp_path / "h1.flows").read_text().splitlines()[1] == "1.000000,h1,h2,5,1,4096,16,0.250000"
-    assert (tmp_path / "h1.paths").read_text().splitlines()[1] == "1.000000,h1,h2,0,GOOD,5,1,0"
+    assert (tmp_path / "h1.flows").read_text().splitlines()[1] == "1.000000,h1,h2,5,1,4096,16,0.250000,3,2"
+    assert (tmp_path / "h1.paths").read_text().splitlines()[1] == "1.000000,h1,h2,0,GOOD,5,1,0,3,2"
 
 
 def test_without_flows_and_paths_there_is_no_sample_to_wake_up_for():
