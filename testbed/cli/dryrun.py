@@ -92,7 +92,25 @@ def fault_lines(drawn: Drawn) -> list[str]:
 
 
 def _fault_line(fault: Fault) -> str:
-    return f"  {fault.id:>4}  {fault.at_s:8.3f} s  for {fault.for_s:7.3f} s  {fault.kind:13}  {fault.target} ({fault.tier})"
+    when = f"{fault.at_s:8.3f} s  for {fault.for_s:7.3f} s"
+    return f"  {fault.id:>4}  {when}  {fault.kind:13}  {fault.target} ({fault.tier}){_parameters(fault)}"
+
+
+def _parameters(fault: Fault) -> str:
+    """A bundle's links and the kind's own parameters, in words."""
+    links = [", ".join(fault.links[1:])] if fault.target_type == "bundle" and len(fault.links) > 1 else []
+    words = [_in_words(name, value) for name, value in fault.params.items()]
+    return "".join(f", {text}" for text in [*words, *links])
+
+
+def _in_words(name: str, value: Any) -> str:
+    if name == "rate_bps":
+        return format_rate(value)
+    if name.endswith("_s"):
+        return f"{name.removesuffix('_s')} {format_duration(value)}"
+    if name == "share":
+        return f"{value:.4g} of all"
+    return f"{_word(name)} {', '.join(map(str, value)) if isinstance(value, (list, tuple)) else value}"
 
 
 def _word(key: str) -> str:

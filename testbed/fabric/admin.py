@@ -8,8 +8,8 @@ from collections import Counter
 from collections.abc import Mapping
 
 from testbed.errors import HostError
-from testbed.fabric.bpf import LinkProgram, row_of
 from testbed.fabric.links import ifindex
+from testbed.fabric.losses import Losses
 from testbed.fabric.netlink import Netlink
 from topologies import Link, Topology
 
@@ -20,47 +20,62 @@ Times = tuple[float, float]
 
 
 class LinkAdmin:
-    """Cuts and mends links, by carrier (end b down), by switch (its ends down) and silently (the link program drops). Thread-safe."""
+    """Cuts and mends links: at end b (a fibre), at end a (a NIC), at all ends of a switch, or as one end sees it. Thread-safe."""
 
-    def __init__(self, topology: Topology, kernels: Mapping[str, Netlink], program: LinkProgram) -> None:
-        self._topology, self._kernels, self._program = topology, kernels, program
+    def __init__(self, topology: Topology, kernels: Mapping[str, Netlink], losses: Losses) -> None:
+        self._topology, self._kernels, self._losses = topology, kernels, losses
         self._lock = threading.RLock()
         self._down: Counter[tuple[str, bool]] = Counter()  # (link, at end a) -> number of reasons to be down
-        self._silent: Counter[str] = Counter()
+        self._dormant: Counter[tuple[str, bool]] = Counter()
 
-    def cut(self, link: Link) -> Times:
-        """One more reason for the fibre to be cut: end b goes down, end a loses its carrier."""
-        return self._change([(link, False)], up=False)
+    def cut(self, *links: Link) -> Times:
+        """One more reason for each fibre to be cut: end b goes down, end a loses its carrier."""
+        return self._change([(link, False) for link in links], up=False)
 
-    def mend(self, link: Link) -> Times:
+    def mend(self, *links: Link) -> Times:
         """One reason less; a mend without a cut changes nothing."""
-        return self._change([(link, False)], up=True)
+        return self._change([(link, False) for link in links], up=True)
+
+    def unplug(self, link: Link) -> Times:
+        """End a goes down (of a host's link: the NIC port), end b loses its carrier."""
+        return self._change([(link, True)], up=False)
+
+    def plug(self, link: Link) -> Times:
+        """One reason less for end a to be down."""
+        return self._change([(link, True)], up=True)
 
     def power_off(self, node: str) -> Times:
         """All interfaces of a switch go down: without power there is no carrier."""
-        return self._change(self._own_ends(node), up=False)
+        return self._change(self.own_ends(node), up=False)
 
     def power_on(self, node: str) -> Times:
         """All come up again but those with another reason to be down."""
-        return self._change(self._own_ends(node), up=True)
+        return self._change(self.own_ends(node), up=True)
 
-    def silence(self, link: Link, on: bool) -> Times:
-        """Both directions lose everything (or one reason less to). Effective with the memory write: the next packet is judged by it."""
+    def cut_as_seen_by(self, link: Link, at_a: bool) -> Times:
+        """That end is told that the link is down, the other end is not; packets of both directions are lost, the goodbye among them."""
+        issued, _ = self._losses.drop("drop_all", _both(link), True)
+        self._set_dormant(link, at_a, 1)
+        return issued, time.monotonic()
+
+    def mend_as_seen_by(self, link: Link, at_a: bool) -> Times:
+        """One reason less for that end to believe so; packets pass again before it knows."""
+        issued, _ = self._losses.drop("drop_all", _both(link), False)
+        self._set_dormant(link, at_a, -1)
+        return issued, time.monotonic()
+
+    def is_down(self, link: Link, at_a: bool) -> bool:
+        """Whether that end is set down for any reason."""
         with self._lock:
-            issued = time.monotonic()
-            self._silent[link.name] = max(0, self._silent[link.name] + (1 if on else -1))
-            rows = [row_of(link, True), row_of(link, False)]
-            if on and self._silent[link.name] == 1:
-                self._program.rows["first_drop_ns"][rows] = 0
-            self._program.rows["drop_all"][rows] = self._silent[link.name]
-            return issued, time.monotonic()
+            return self._down[link.name, at_a] > 0
 
     def is_cut(self, link: Link) -> bool:
         """Whether one of its ends is down for any reason."""
         with self._lock:
             return any(self._down[link.name, at_a] for at_a in (True, False))
 
-    def _own_ends(self, node: str) -> list[tuple[Link, bool]]:
+    def own_ends(self, node: str) -> list[tuple[Link, bool]]:
+        """(link, whether it is end a) for each port of a node."""
         return [(link, link.a.node == node) for link in self._topology.links_of(node)]
 
     def _change(self, ends: list[tuple[Link, bool]], up: bool) -> Times:
@@ -74,6 +89,22 @@ class LinkAdmin:
                     self._set(link, at_a, self._down[key] == 0)
         self._await_carriers([link for link, _at_a in ends])
         return issued, time.monotonic()
+
+    def _set_dormant(self, link: Link, at_a: bool, reasons: int) -> None:
+        """Counts, and tells the kernel of the first and of the last; HostError if it does not do it."""
+        kernel, key = self._kernels[(link.a if at_a else link.b).node], (link.name, at_a)
+        with self._lock:
+            before = self._dormant[key]
+            self._dormant[key] = max(0, before + reasons)
+            if (before == 0) == (self._dormant[key] == 0):
+                return
+            dormant = self._dormant[key] > 0
+            kernel.set_dormant(ifindex(link, at_a), dormant)
+            found = kernel.interface(ifindex(link, at_a))
+            if found.has_carrier and found.is_running is dormant:
+                raise HostError(
+                    f"{found.name}: the kernel does not let its operational state be set; this kernel cannot do `remote` faults"
+                )
 
     def _await_carriers(self, links: list[Link]) -> None:
         """Until the kernel says at both ends of each link what is wanted now: another fault may change that meanwhile.
@@ -95,3 +126,7 @@ class LinkAdmin:
     def _set(self, link: Link, at_a: bool, up: bool) -> None:
         end = link.a if at_a else link.b
         self._kernels[end.node].set_up(ifindex(link, at_a), up)
+
+
+def _both(link: Link) -> list[tuple[Link, bool]]:
+    return [(link, True), (link, False)]

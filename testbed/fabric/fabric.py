@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -18,13 +19,17 @@ from testbed.errors import HostError, UsageError
 from testbed.fabric import hosts, link_parameters, links
 from testbed.fabric.admin import LinkAdmin, Times
 from testbed.fabric.bpf import LinkProgram, build_bpf, row_of
+from testbed.fabric.host_cpu import HostCpu, Pace
+from testbed.fabric.losses import BOTH, Chance, Losses
 from testbed.fabric.namespaces import offloads_on, switch_offloads_off, write_sysctls
 from testbed.fabric.net import FabricNet
 from testbed.fabric.netlink import Netlink
 from testbed.fabric.outages import Outages
+from testbed.fabric.prompt_faults import PromptFaults
+from testbed.fabric.rates import LinkRates
 from testbed.fabric.switching import OvsSwitching, RoutedSwitching, Switching
 from testbed.link_settings import LinkSettings
-from topologies import Topology
+from topologies import Link, Topology
 
 if TYPE_CHECKING:
     from testbed.routing.frr import Routers
@@ -49,9 +54,13 @@ class Fabric:
         self.timings_s: dict[str, float] = {}
         self._program = LinkProgram()
         self._kernels: dict[str, Netlink] = {}
-        self._admin = LinkAdmin(topology, self._kernels, self._program)
+        self._losses = Losses(self._program)
+        self._rates = LinkRates(self._kernels, self._program, settings)
+        self._admin = LinkAdmin(topology, self._kernels, self._losses)
+        self._cpu = HostCpu()
+        self._restoring = threading.Lock()
         self._outages = Outages(topology.switches)
-        self._down_in_prompt: set[str] = set()
+        self.prompt = PromptFaults(self)
         self._tunnel_mode: str | None = None
 
     @property
@@ -95,6 +104,7 @@ class Fabric:
 
     def remove(self) -> None:
         """Takes everything down; works at any stage, also after a failure."""
+        self._cpu.close()
         self._switching.close()
         for kernel in self._kernels.values():
             kernel.close()
@@ -109,25 +119,87 @@ class Fabric:
     def popen(self, node: str, argv: Sequence[str], **options: Any) -> subprocess.Popen[Any]:
         """Starts a program in the node's network namespace, in a session of its own, so that Ctrl-C reaches the testbed only."""
         options.setdefault("start_new_session", True)
-        return subprocess.Popen(in_net(self.pid(node), argv), **options)
+        process = subprocess.Popen(in_net(self.pid(node), argv), **options)
+        self._cpu.add(node, process)
+        return process
 
     def set_carrier(self, link: str, up: bool) -> Times:
         """Cuts (end b goes down) or mends a fibre; returns when both ends say so. Overlapping cuts count, as each will be mended.
 
         (issued, effective) in CLOCK_MONOTONIC seconds.
         """
-        found = self.topology.link(link)
-        times = self._admin.mend(found) if up else self._admin.cut(found)
-        if up and not self._admin.is_cut(found):
-            self._switching.link_restored(found)
+        return self.set_carriers([link], up)
+
+    def set_carriers(self, links: Iterable[str], up: bool) -> Times:
+        """As `set_carrier`, several fibres at once."""
+        found = [self.topology.link(link) for link in links]
+        times = self._admin.mend(*found) if up else self._admin.cut(*found)
+        for link in found if up else ():
+            self._restored(link)
         return times
+
+    def set_port(self, port: str, up: bool) -> Times:
+        """A NIC port (`h1-eth0`) goes down at the host's end, or comes up with all that the kernel forgot. UsageError: no such port."""
+        found = next((link for link in self.topology.links.values() if link.a.ifname == port and link.tier == "NIC-T0"), None)
+        if found is None:
+            raise UsageError(f"there is no NIC port {port!r}: a host's ports are {self.topology.hosts[0]}-eth0 and so on")
+        if not up:
+            return self._admin.unplug(found)
+        issued, _ = self._admin.plug(found)
+        if not self._admin.is_down(found, True):
+            self._restore_port(found)
+        self._restored(found)
+        return issued, time.monotonic()
 
     def set_silent(self, link: str, on: bool) -> Times:
         """The link loses everything in both directions while its carrier stays; effective with the write into the program's map.
 
         The first packet that it hit is in `first_drop_ns` of `link_counters()`.
         """
-        return self._admin.silence(self.topology.link(link), on)
+        found = self.topology.link(link)
+        return self._losses.drop("drop_all", [(found, from_a) for from_a in BOTH], on)
+
+    def set_one_way(self, link: str, sender: str, on: bool) -> Times:
+        """As `set_silent`, but only what one end sends is lost."""
+        found = self.topology.link(link)
+        return self._losses.drop("drop_all", [(found, _is_a(found, sender))], on)
+
+    def set_remote(self, link: str, seen_by: str, on: bool) -> Times:
+        """As `set_silent`, but one end is told that the link is down (its interface is not RUNNING any more), and the other is not."""
+        found = self.topology.link(link)
+        act = self._admin.cut_as_seen_by if on else self._admin.mend_as_seen_by
+        return act(found, _is_a(found, seen_by))
+
+    def set_hang(self, switch: str, on: bool) -> Times:
+        """A switch forwards nothing but routing and neighbour discovery: its links and sessions stay up."""
+        self._require_switch(switch)
+        return self._losses.drop("drop_data", self._admin.own_ends(switch), on)
+
+    def lose(self, link: str, reason: str, share: float, sender: str | None = None, evs: Sequence[int] = ()) -> Times:
+        """Loses a share by chance of what both ends or `sender` send; with `evs` of the packets of these entropy values."""
+        found = self.topology.link(link)
+        return self._losses.lose(found, reason, Chance(share, tuple(evs)), _ends(found, sender))
+
+    def stop_losing(self, link: str, reason: str) -> Times:
+        """Takes away what `lose` began for that reason."""
+        return self._losses.restore(self.topology.link(link), reason)
+
+    def slow_link(self, link: str, reason: str, rate_bps: float, sender: str | None = None) -> Times:
+        """The link runs at another rate, in both directions or only what `sender` sends; of several reasons the slowest counts."""
+        found = self.topology.link(link)
+        return self._rates.slow(found, reason, round(rate_bps), _ends(found, sender))
+
+    def restore_rate(self, link: str, reason: str) -> Times:
+        """Takes away what `slow_link` began for that reason."""
+        return self._rates.restore(self.topology.link(link), reason)
+
+    def slow_host(self, host: str, reason: str, share: float, period_s: float) -> Times:
+        """What `popen` started on a host runs for that share of each period only; of several reasons the smallest share counts."""
+        return self._cpu.slow(host, reason, Pace(share, period_s))
+
+    def restore_host(self, host: str, reason: str) -> Times:
+        """Takes away what `slow_host` began for that reason."""
+        return self._cpu.restore(host, reason)
 
     def stop_switch(self, node: str, orderly: bool) -> Times:
         """Takes a switch out: its daemons end (asked to, or by SIGKILL) and its interfaces go down. Effective when both ends say so.
@@ -153,11 +225,6 @@ class Fabric:
         """What a switch's daemons say to a command: one of ovs-ofctl (`dump-flows`), or of FRR's vty (`show bgp summary`)."""
         self._require_switch(node)
         return self._switching.ask(node, command)
-
-    def set_silent_in_prompt(self, link: str, on: bool) -> None:
-        """As `set_silent`, for a person: saying `on` twice is one fault."""
-        if self._changes_in_prompt(f"silent {link}", not on):
-            self.set_silent(link, on)
 
     def link_counters(self) -> npt.NDArray[Any]:
         """The live map of the link program: row 2 * link.index is what end a sends, the next one what end b sends."""
@@ -215,7 +282,7 @@ class Fabric:
         batch = links.veth_batch(self.topology.links.values(), self.pid, self.settings)
         run(["ip", "-batch", "-"], "making the links", input_text=batch)
         self.net.register_links()
-        self.net.steer(self._set_link_in_prompt, self._set_power_in_prompt)
+        self.net.steer(self.prompt.set_link, self.prompt.set_power)
 
     def _set_up_ports(self) -> None:
         self._in_parallel(self._set_up_ports_of, self.topology.nodes)
@@ -249,7 +316,24 @@ class Fabric:
         for ifname, names in offloads_on(self.pid(node), [end.ifname for _link, end, _at_a in ports]).items():
             raise HostError(f"port {ifname}: {', '.join(names)} stays on, so packets would not have their real sizes")
         for link, _end, at_a in ports:
-            links.verify_port(self._kernels[node], link, at_a, self.settings, self._program.program_id)
+            self._rates.verify(link, at_a)
+
+    def _restored(self, link: Link) -> None:
+        if not self._admin.is_cut(link):
+            self._switching.link_restored(link)
+
+    def _restore_port(self, link: Link) -> None:
+        """The host's part of a NIC port, after it was set down; one port at a time, as all of a host share a route."""
+        host, static = link.a.node, self._switching.static
+        with self._restoring:
+            ports = links.ports_of(host, self.topology.links_of(host))
+            up = {end.ifname for other, end, at_a in ports if not self._admin.is_down(other, at_a)}
+            lines = (
+                hosts.port_batch(self.topology, host, link, self._tunnel_mode)
+                if static
+                else hosts.routed_port_batch(self.topology, host, link, up)
+            )
+            run(in_net(self.pid(host), ["ip", "-6", "-batch", "-"]), f"{host}: addresses and routes of {link.a.ifname}", input_text=lines)
 
     def _in_parallel(self, action: Callable[[str], None], nodes: Iterable[str]) -> None:
         with ThreadPoolExecutor(_WORKERS) as pool:
@@ -259,21 +343,6 @@ class Fabric:
         if self.topology.node(node).kind != "switch":
             raise UsageError(f"{node} is a host: only switches can be stopped, booted and asked")
 
-    def _set_link_in_prompt(self, link: str, up: bool) -> None:
-        if self._changes_in_prompt(link, up):
-            self.set_carrier(link, up)
-
-    def _set_power_in_prompt(self, switch: str, on: bool) -> None:
-        if self._changes_in_prompt(switch, on):
-            self.boot_switch(switch) if on else self.stop_switch(switch, orderly=False)
-
-    def _changes_in_prompt(self, what: str, up: bool) -> bool:
-        """A user who says `down` twice means one fault: the prompt is one reason, whatever is typed."""
-        changes = up == (what in self._down_in_prompt)
-        if changes:
-            (self._down_in_prompt.discard if up else self._down_in_prompt.add)(what)
-        return changes
-
 
 def _switching(kind: str, topology: Topology, run_dir: Path, options: dict[str, Any]) -> Switching:
     if kind == "ovs":
@@ -281,6 +350,17 @@ def _switching(kind: str, topology: Topology, run_dir: Path, options: dict[str, 
     if kind == "frr":
         return RoutedSwitching(topology, run_dir, options)
     raise UsageError(f"switching {kind!r}: choose `ovs` or `frr`")
+
+
+def _is_a(link: Link, node: str) -> bool:
+    """Whether a node is end a of a link, UsageError if it is neither end."""
+    if node not in (link.a.node, link.b.node):
+        raise UsageError(f"{node} is no end of link {link.name}: choose {link.a.node} or {link.b.node}")
+    return node == link.a.node
+
+
+def _ends(link: Link, sender: str | None) -> tuple[bool, ...]:
+    return BOTH if sender is None else (_is_a(link, sender),)
 
 
 def _tunnel_mode(pid: int) -> str | None:

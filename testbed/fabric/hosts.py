@@ -5,7 +5,7 @@ There is no neighbour discovery on the data path: everything goes to one fixed n
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from ipaddress import IPv6Address
 
 from topologies import Link, Node, Topology
@@ -58,6 +58,23 @@ def routed_host_batch(topology: Topology, host: str) -> str:
     hops = " ".join(f"nexthop via {GATEWAY} dev {link.a.ifname}" for link in links)
     on_ports = [f"addr add {host_address(node)}/128 dev {link.a.ifname} nodad" for link in links]
     return "\n".join([*_addresses(node), *_gateways(links), *on_ports, f"route add {HOST_BLOCK} {hops}"]) + "\n"
+
+
+def port_batch(topology: Topology, host: str, link: Link, tunnel_mode: str | None) -> str:
+    """What the kernel of a uSID host forgets when that port is set down: all that names the port. The port must be up again."""
+    return _again(host_batch(topology, host, tunnel_mode), link)
+
+
+def routed_port_batch(topology: Topology, host: str, link: Link, up: Collection[str]) -> str:
+    """The same for a host of a routed fabric. `up`: its ports that are up; the route leads through all of them, in order."""
+    hops = " ".join(f"nexthop via {GATEWAY} dev {other.a.ifname}" for other in topology.links_of(host) if other.a.ifname in up)
+    own = "".join(line + "\n" for line in routed_host_batch(topology, host).splitlines() if not line.startswith("route "))
+    return _again(own, link) + f"route replace {HOST_BLOCK} {hops}\n"
+
+
+def _again(batch: str, link: Link) -> str:
+    lines = [line for line in batch.splitlines() if f" dev {link.a.ifname} " in f"{line} "]
+    return "".join(line.replace(" add ", " replace ", 1) + "\n" for line in lines)
 
 
 def _addresses(node: Node) -> Iterator[str]:

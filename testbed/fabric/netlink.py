@@ -16,11 +16,12 @@ from testbed.errors import HostError
 from testbed.fabric.namespaces import entered
 from testbed.netlink_wire import NLM_F_ACK, NLM_F_DUMP, NLMSG_DONE, NLMSG_ERROR, NetlinkError, attribute, attributes, messages, request
 
-IFF_UP, IFF_LOWER_UP = 0x1, 0x10000
+IFF_UP, IFF_RUNNING, IFF_LOWER_UP = 0x1, 0x40, 0x10000
 RTM_SETLINK, RTM_GETLINK, RTM_GETQDISC, RTM_NEWTCLASS, RTM_GETTCLASS, RTM_GETTFILTER = 19, 18, 38, 40, 42, 46
 _LINK = struct.Struct("=BxHiII")  # family, type, index, flags, change mask
 _TRAFFIC = struct.Struct("=BxxxiIII")  # family, index, handle, parent, info
-_IFLA_ADDRESS, _IFLA_IFNAME, _IFLA_MTU = 1, 3, 4
+_IFLA_ADDRESS, _IFLA_IFNAME, _IFLA_MTU, _IFLA_OPERSTATE, _IFLA_LINKMODE = 1, 3, 4, 16, 17
+_OPER_DORMANT, _OPER_UP = 5, 6  # linux/if.h
 _TCA_KIND, _TCA_OPTIONS = 1, 2
 _RECEIVE_BYTES = 1 << 17
 
@@ -44,6 +45,11 @@ class Interface:
     def has_carrier(self) -> bool:
         """Whether it is up and sees its peer: what the data path goes by."""
         return bool(self.flags & IFF_LOWER_UP)
+
+    @property
+    def is_running(self) -> bool:
+        """Whether its operational state (RFC 2863) is up: what FRR and Open vSwitch go by."""
+        return bool(self.flags & IFF_RUNNING)
 
 
 @dataclass(frozen=True)
@@ -80,6 +86,13 @@ class Netlink:
         """Sets an interface up or down; returns when the kernel has done it."""
         body = _LINK.pack(0, 0, ifindex, IFF_UP if up else 0, IFF_UP)
         for _ in self._ask(RTM_SETLINK, NLM_F_ACK, body):
+            pass
+
+    def set_dormant(self, ifindex: int, dormant: bool) -> None:
+        """Makes the operational state of an interface that has a carrier dormant, for good (link mode), or what its carrier says."""
+        mode, state = (1, _OPER_DORMANT) if dormant else (0, _OPER_UP)
+        attributes_ = attribute(_IFLA_OPERSTATE, bytes([state])) + attribute(_IFLA_LINKMODE, bytes([mode]))
+        for _ in self._ask(RTM_SETLINK, NLM_F_ACK, _LINK.pack(0, 0, ifindex, 0, 0) + attributes_):
             pass
 
     def interface(self, ifindex: int) -> Interface:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from testbed.errors import HostError
 from testbed.fabric import link_parameters
 from testbed.fabric.bpf import LinkProgram, row_of
-from testbed.fabric.links import CONTROL_CLASS, DATA_CLASS, LINK_CLASS, ifindex
+from testbed.fabric.links import CONTROL_CLASS, DATA_CLASS, LINK_CLASS, ifindex, verify_port
 from testbed.fabric.netlink import Netlink, TrafficObject
 from testbed.link_settings import LinkSettings
 from testbed.netlink_wire import attribute, attributes
@@ -61,6 +61,11 @@ class LinkRates:
                 if self._reasons.get((link.name, at_a), {}).pop(reason, None) is not None:
                     self._apply(link, at_a)
             return issued, time.monotonic()
+
+    def verify(self, link: Link, at_a: bool) -> None:
+        """Compares a port with what it should be now (links.verify_port), while no rate changes; HostError names the differences."""
+        with self._lock:
+            verify_port(self._kernels[_node(link, at_a)], link, at_a, self.settings_of(link, at_a), self._program.program_id)
 
     def settings_of(self, link: Link, at_a: bool) -> LinkSettings:
         """What a port should have now: for `verify_port`."""

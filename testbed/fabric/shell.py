@@ -12,6 +12,7 @@ from testbed import sandbox
 from testbed.errors import TestbedError, UsageError
 from testbed.fabric.fabric import Fabric
 from testbed.link_settings import LinkSettings
+from testbed.units import parse_rate, parse_share
 from topologies import Topology
 
 DEFAULT_RATE_BPS = 20_000_000
@@ -19,7 +20,8 @@ _GREETING = """The fabric is up. Everything ends with this prompt. Try help, nod
   h1 ping -c 3 {last}
       {ping}
   link {a} {b} down
-      cuts that fibre, `up` mends it; `silent {a} {b} on` loses its packets while the carrier stays
+      cuts that fibre, `up` mends it; `silent {a} {b} on` loses its packets while the carrier stays;
+      `oneway`, `remote`, `loss`, `rate`, `port`, `hang`: `help <command>` says how
   switch {b} stop
       pulls its plug, `start` boots it; `ask {b} {question}` asks it
 """
@@ -30,7 +32,7 @@ _NO_DPCTL = "there is one switch to a command here: `ask {a} {question}`\n"
 
 
 class Prompt(CLI):  # type: ignore[misc]  # Mininet has no types
-    """Mininet's prompt on a fabric, with `silent` and `ask`; a command that fails says so and the prompt goes on."""
+    """Mininet's prompt on a fabric, with faults and `ask`; a command that fails says so and the prompt goes on."""
 
     def __init__(self, fabric: Fabric) -> None:
         self.fabric = fabric
@@ -52,10 +54,49 @@ class Prompt(CLI):  # type: ignore[misc]  # Mininet has no types
 
     def do_silent(self, line: str) -> None:
         """Lose all packets between two nodes, both ways, while the carrier stays up. Usage: silent node1 node2 on|off"""
+        link, on = self._link_and_state(line, "silent")
+        self.fabric.prompt.set_silent(link, on == "on")
+
+    def do_oneway(self, line: str) -> None:
+        """Lose what the first node sends to the second; the other way works. Usage: oneway node1 node2 on|off"""
+        link, on = self._link_and_state(line, "oneway")
+        self.fabric.prompt.set_one_way(link, line.split()[0], on == "on")
+
+    def do_remote(self, line: str) -> None:
+        """Cut a link so that only the first node knows. Usage: remote node1 node2 on|off"""
+        link, on = self._link_and_state(line, "remote")
+        self.fabric.prompt.set_remote(link, line.split()[0], on == "on")
+
+    def do_loss(self, line: str) -> None:
+        """Lose a share of all packets between two nodes by chance, both ways. Usage: loss node1 node2 5%|off"""
+        link, share = self._link_and_state(line, "loss", None)
+        self.fabric.prompt.set_loss(link, 0.0 if share == "off" else parse_share(share))
+
+    def do_rate(self, line: str) -> None:
+        """Give a link another rate, both ways. Usage: rate node1 node2 1Mbps|off"""
+        link, rate = self._link_and_state(line, "rate", None)
+        self.fabric.prompt.set_rate(link, 0.0 if rate == "off" else parse_rate(rate))
+
+    def do_port(self, line: str) -> None:
+        """Set a NIC port of a host down or up. Usage: port h1-eth0 down|up"""
         words = line.split()
-        if len(words) != 3 or words[2] not in ("on", "off"):
-            raise UsageError("usage: silent node1 node2 on|off")
-        self.fabric.set_silent_in_prompt(self.fabric.topology.link("-".join(words[:2])).name, words[2] == "on")
+        if len(words) != 2 or words[1] not in ("down", "up"):
+            raise UsageError("usage: port h1-eth0 down|up")
+        self.fabric.prompt.set_port(words[0], words[1] == "up")
+
+    def do_hang(self, line: str) -> None:
+        """Make a switch forward nothing while its links and sessions stay up. Usage: hang switch on|off"""
+        words = line.split()
+        if len(words) != 2 or words[1] not in ("on", "off"):
+            raise UsageError("usage: hang switch on|off")
+        self.fabric.prompt.set_hang(words[0], words[1] == "on")
+
+    def _link_and_state(self, line: str, command: str, states: tuple[str, ...] | None = ("on", "off")) -> tuple[str, str]:
+        """The link between the first two words and the third word, one of `states`."""
+        words = line.split()
+        if len(words) != 3 or (states is not None and words[2] not in states):
+            raise UsageError(f"usage: {getattr(self, f'do_{command}').__doc__.partition('Usage: ')[2]}")
+        return self.fabric.topology.link("-".join(words[:2])).name, words[2]
 
     def do_ask(self, line: str) -> None:
         """Ask one switch. Usage: ask switch dump-flows (ovs-ofctl), or with BGP: ask switch show bgp summary"""

@@ -1,7 +1,7 @@
 """Carries out a drawn fault list at absolute times, and records planned, issued and effective times.
 
 One thread a target: what happens to one link or switch happens in order, so a switch that is still booting is not killed again before
-it is up. Faults of different targets do not wait for each other.
+it is up. Faults of different targets do not wait for each other, nor do faults that may be on together (a lossy link may be cut).
 """
 
 from __future__ import annotations
@@ -9,51 +9,22 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable
-from typing import Any, Protocol
+from typing import Any
 
 from testbed.errors import TestbedError
+from testbed.faults.actions import ACTIONS, Act, FaultyFabric, nothing
 from testbed.scenario.faults import Fault
+from testbed.scenario.kinds import KINDS
 
-Times = tuple[float, float]
 Record = dict[str, Any]
 
 
-class FaultyFabric(Protocol):
-    """What a fabric must be able to do to its links and switches. Each returns (issued, effective) in CLOCK_MONOTONIC seconds."""
-
-    def set_carrier(self, link: str, up: bool) -> Times:
-        """Cuts or mends the fibre; both ends see it."""
-        ...
-
-    def set_silent(self, link: str, on: bool) -> Times:
-        """Loses everything on the link, both ways, or stops doing so; nobody sees it."""
-        ...
-
-    def stop_switch(self, node: str, orderly: bool) -> Times:
-        """Takes a switch out: with a goodbye to its neighbours, or as if power went."""
-        ...
-
-    def boot_switch(self, node: str) -> Times:
-        """Boots it from its boot-time configuration; effective when it forwards again."""
-        ...
-
-
-Act = Callable[[FaultyFabric, str], Times]
-
-# kind -> (begin, end): the whole vocabulary of faults.
-ACTIONS: dict[str, tuple[Act, Act]] = {
-    "carrier": (lambda fabric, link: fabric.set_carrier(link, False), lambda fabric, link: fabric.set_carrier(link, True)),
-    "silent": (lambda fabric, link: fabric.set_silent(link, True), lambda fabric, link: fabric.set_silent(link, False)),
-    "switch-kill": (lambda fabric, node: fabric.stop_switch(node, orderly=False), lambda fabric, node: fabric.boot_switch(node)),
-    "switch-reboot": (lambda fabric, node: fabric.stop_switch(node, orderly=True), lambda fabric, node: fabric.boot_switch(node)),
-}
-
-
 def by_target(faults: Iterable[Fault]) -> dict[str, list[Fault]]:
-    """The faults of each target, in order of time."""
+    """The faults that must wait for each other, in order of time, by the name of what they have in common."""
     grouped: dict[str, list[Fault]] = {}
     for fault in sorted(faults, key=lambda fault: fault.at_s):
-        grouped.setdefault(fault.target, []).append(fault)
+        name = fault.target if KINDS[fault.kind].takes_path else f"{fault.target} ({fault.kind})"
+        grouped.setdefault(name, []).append(fault)
     return grouped
 
 
@@ -100,17 +71,28 @@ class Injector:
             self._errors.append(error)
 
     def _carry_out(self, fault: Fault) -> None:
-        begin, end = ACTIONS[fault.kind]
-        self._perform("fault_begin", fault, fault.at_s, begin)
+        action = ACTIONS[fault.kind]
+        self._perform("fault_begin", fault, fault.at_s, action.begin)
+        up = self._change_over_and_over(fault)
         self._stopped_before(fault.end_s)  # then it ends early
-        self._perform("fault_end", fault, fault.end_s, end)
+        self._perform("fault_end", fault, fault.end_s, nothing if up else action.end)
+
+    def _change_over_and_over(self, fault: Fault) -> bool:
+        """Brings a fault that flaps to its last change; whether that healed it. Does nothing for others."""
+        action, up = ACTIONS[fault.kind], False
+        for at_s, up_then in action.changes(fault):
+            if self._stopped_before(at_s):
+                break
+            up = up_then
+            self._perform("flap", fault, at_s, action.end if up else action.begin, up=up)
+        return up
 
     def _stopped_before(self, at_s: float) -> bool:
         """Waits for a moment of the run, or for the run's end, whichever is first."""
         return self._stop.wait(max(0.0, self._start + at_s - time.monotonic()))
 
-    def _perform(self, event: str, fault: Fault, planned_s: float, act: Act) -> None:
-        issued, effective = act(self._fabric, fault.target)
+    def _perform(self, event: str, fault: Fault, planned_s: float, act: Act, **more: Any) -> None:
+        issued, effective = act(self._fabric, fault)
         self._record(
             {
                 "t": effective,
@@ -123,5 +105,6 @@ class Injector:
                 "planned_s": round(planned_s, 6),
                 "issued_s": round(issued - self._start, 6),
                 "effective_s": round(effective - self._start, 6),
+                **more,
             }
         )

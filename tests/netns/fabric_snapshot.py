@@ -10,7 +10,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from testbed.command import in_net
-from testbed.fabric import Fabric
+from testbed.fabric import Fabric, link_parameters
+from testbed.fabric.bpf import row_of
 
 PATIENCE_S = 40.0  # a silent fault costs BGP its hold time (9 s), a reboot its retry time (10 s)
 ADDRESS_KEYS = ("family", "local", "address", "prefixlen", "scope", "tentative", "dadfailed", "nodad")
@@ -23,7 +24,9 @@ def snapshot(fabric: Fabric) -> dict[str, list[str]]:
     return {
         **{node: _node(fabric.pid(node)) for node in fabric.topology.nodes},
         "parameters": [
-            f"row {row}: {found}" for row, found in enumerate(rows[["drop_all", "spare_parameters"]].tolist()) if any(found[1]) or found[0]
+            f"{link.name} from {end.node}: {link_parameters.read(rows[row_of(link, end is link.a)])}"
+            for link in fabric.topology.links.values()
+            for end in (link.a, link.b)
         ],
         "tables": [str(fabric.table_differences())],
     }
@@ -53,6 +56,7 @@ def _node(pid: int) -> list[str]:
     interfaces = [found for found in _ask(pid, "ip", "-j", "addr") if found["ifname"] == "lo" or "-eth" in found["ifname"]]
     ports = [found["ifname"] for found in interfaces if found["ifname"] != "lo"]
     things = [*map(_link, interfaces), *_addresses(interfaces), *map(_route, _ask(pid, "ip", "-j", "-6", "route", "show", "table", "all"))]
+    things += [("mode", found["ifname"], found["linkmode"]) for found in _ask(pid, "ip", "-j", "link") if found["ifname"] in ports]
     neighbours = _ask(pid, "ip", "-j", "-6", "neigh", "show", "nud", "permanent")
     things += [("neighbour", found["dst"], found["dev"], found["lladdr"]) for found in neighbours]
     return [*map(str, things), *_traffic(pid, ports)]
