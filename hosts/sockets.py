@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol
 
 from hosts.commands import SocketSettings
 from hosts.core import Transmit
-from hosts.wire import UDP_PORT
+from hosts.wire import ECT0, NOT_ECT, UDP_PORT
 from testbed.errors import HostError
 
 PROTOCOL_IPV6 = 41
@@ -35,11 +35,17 @@ NOBUFS_PAUSE_S = 0.001
 RAW_SEND_BUFFERS = 2
 
 
-class Outlet:
-    """A socket to send from. A packet that it cannot take now waits here, in order, until it can."""
+Ancillary = tuple[int, int, bytes]  # level, type, data: a control message of sendmsg
 
-    def __init__(self, sock: socket.socket, port: int, counters: Counter[str]) -> None:
-        self.socket, self._port, self._counters = sock, port, counters
+
+class Outlet:
+    """A socket to send from. A packet that it cannot take now waits here, in order, until it can.
+
+    `bare` is ancillary data for packets without payload: the traffic class of what is no data, where that is another one than the socket's.
+    """
+
+    def __init__(self, sock: socket.socket, port: int, counters: Counter[str], bare: Iterable[Ancillary] = ()) -> None:
+        self.socket, self._port, self._counters, self._bare = sock, port, counters, bare
         self._sendmsg = sock.sendmsg
         self.waiting: deque[Transmit] = deque()
         self._addresses: dict[str, tuple[str, int, int, int]] = {}
@@ -60,7 +66,8 @@ class Outlet:
     def _send(self, packet: Transmit) -> bool:
         """False if the socket takes nothing now."""
         try:
-            self._sendmsg((packet.header, packet.payload, packet.trailer), (), 0, self._addresses[packet.destination])
+            ancillary = () if packet.payload else self._bare
+            self._sendmsg((packet.header, packet.payload, packet.trailer), ancillary, 0, self._addresses[packet.destination])
         except KeyError:
             self._addresses[packet.destination] = (packet.destination, self._port, 0, 0)
             return self._send(packet)
@@ -110,7 +117,10 @@ class Network(Protocol):
 
 
 class MrcNetwork:
-    """Two raw sockets of protocol 41 a NIC port: one for data, which also receives, and one for control; they differ in traffic class."""
+    """Two raw sockets of protocol 41 a NIC port: one for data, which also receives, and one for control; they differ in traffic class.
+
+    Data is ECN-capable, so that a congested link marks it; control and probes are not.
+    """
 
     def __init__(self, host: str, ports: Iterable[int], settings: SocketSettings) -> None:
         self.counters: Counter[str] = Counter()
@@ -118,10 +128,12 @@ class MrcNetwork:
         self._data: dict[int, Outlet] = {}
         self._control: dict[int, Outlet] = {}
         for port in ports:
-            data, control = (_raw_socket(f"{host}-eth{port}", dscp, settings) for dscp in (settings.data_dscp, settings.control_dscp))
+            data = _raw_socket(f"{host}-eth{port}", settings.data_dscp, ECT0, settings)
+            control = _raw_socket(f"{host}-eth{port}", settings.control_dscp, NOT_ECT, settings)
             _receive_nothing(control)
             self.readers[data.fileno()] = Reader(data, port)
-            self._data[port], self._control[port] = Outlet(data, 0, self.counters), Outlet(control, 0, self.counters)
+            bare = ((socket.IPPROTO_IPV6, socket.IPV6_TCLASS, struct.pack("=i", _traffic_class(settings.data_dscp, NOT_ECT))),)
+            self._data[port], self._control[port] = Outlet(data, 0, self.counters, bare), Outlet(control, 0, self.counters)
 
     def send(self, packet: Transmit) -> bool:
         """Sends out of the packet's NIC port, in its class; False if the packet waits."""
@@ -166,13 +178,17 @@ class RcNetwork:
             sock.close()
 
 
-def _raw_socket(device: str, dscp: int, settings: SocketSettings) -> socket.socket:
+def _traffic_class(dscp: int, ecn: int) -> int:
+    return dscp << 2 | ecn
+
+
+def _raw_socket(device: str, dscp: int, ecn: int, settings: SocketSettings) -> socket.socket:
     try:
         sock = socket.socket(socket.AF_INET6, socket.SOCK_RAW, PROTOCOL_IPV6)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, device.encode() + b"\0")
     except OSError as error:
         raise HostError(f"a raw IPv6 socket on {device}: {error.strerror}: the agent needs root and that interface") from error
-    _prepare(sock, dscp, settings, settings.send_buffer_bytes // RAW_SEND_BUFFERS)
+    _prepare(sock, _traffic_class(dscp, ecn), settings, settings.send_buffer_bytes // RAW_SEND_BUFFERS)
     return sock
 
 
@@ -183,11 +199,11 @@ def _udp_socket(address: str, port: int, dscp: int, settings: SocketSettings) ->
     except OSError as error:
         sock.close()
         raise HostError(f"binding UDP [{address}]:{port}: {error.strerror}: the host must have that address, and one agent only") from error
-    _prepare(sock, dscp, settings, settings.send_buffer_bytes)
+    _prepare(sock, _traffic_class(dscp, NOT_ECT), settings, settings.send_buffer_bytes)
     return sock
 
 
-def _prepare(sock: socket.socket, dscp: int, settings: SocketSettings, send_buffer_bytes: int) -> None:
+def _prepare(sock: socket.socket, traffic_class: int, settings: SocketSettings, send_buffer_bytes: int) -> None:
     """Buffers as asked, even above the system's limits; the class; no fragmentation: a packet that does not fit is an error.
 
     What fits is the link's MTU alone: with path MTU discovery anyone's "packet too big" message could stop the agent.
@@ -195,7 +211,7 @@ def _prepare(sock: socket.socket, dscp: int, settings: SocketSettings, send_buff
     sock.setblocking(False)
     sock.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, settings.receive_buffer_bytes)
     sock.setsockopt(socket.SOL_SOCKET, SO_SNDBUFFORCE, send_buffer_bytes)
-    sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_TCLASS, dscp << 2)
+    sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_TCLASS, traffic_class)
     sock.setsockopt(socket.IPPROTO_IPV6, IPV6_DONTFRAG, 1)
     sock.setsockopt(socket.IPPROTO_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_INTERFACE)
 

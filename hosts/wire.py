@@ -120,7 +120,7 @@ RETH = Header("RETH", ((("va", 64),), (("rkey", 32),), (("dma_length", 32),)))
 IMMDT = Header("IMMDT", ((("imm", 32),),))
 AETH = Header("AETH", ((("syndrome", 8), ("msn", 24)),))
 # SETH to EETH: the fields and the sizes are known; where the flags of the first word and the reserved bits stand is ours, after UEC's PDS
-# headers. The meaning of cc_flags (HELD, DUPLICATE) is ours too, see docs/mrc.md.
+# headers. The meaning of cc_flags (HELD, DUPLICATE, NACKED) is ours too, see docs/mrc.md.
 SETH = Header("SETH", (
     (("type", 5), ("next", 4), ("m", 2), ("probe_reply", 1), ("_resv4", 4)), (("ack_psn_offset", 16),),
     (("entropy", 32),), (("source_id", 16),), (("destination_id", 16),),
@@ -163,16 +163,25 @@ NACK_REASONS: Mapping[int, str] = {
     0x19: "UNEXPECTED_EVENT",
 }  # fmt: skip
 
+TRIMMED, TRIMMED_LASTHOP = 1, 2  # reasons of a NACK
+TRIM_REASONS: Mapping[int, int] = {12: TRIMMED, 16: TRIMMED_LASTHOP}  # by the DSCP that a switch gives to what it trimmed
+TRIMMED_DSCPS: Mapping[int, int] = {reason: dscp for dscp, reason in TRIM_REASONS.items()}
+NOT_ECT, ECT0, CE = 0, 2, 3  # the low two bits of the traffic class (RFC 3168)
+
 UDP_PORT = 4791
 UDP_PORTS = frozenset({UDP_PORT, 4971})  # one table of the MRC specification prints 4971
 PROTOCOL_UDP = 17
 TIMESTAMP_HZ = 7_812_500  # unit of tx_timestamp: 128 ns
 PSN_BITS = 24
 PSN_MASK = (1 << PSN_BITS) - 1
-HELD, DUPLICATE = 1, 2  # SETH.cc_flags
+HELD, DUPLICATE, NACKED = 1, 2, 4  # SETH.cc_flags
+SKIP_NONE, SKIP_ONCE, ALWAYS_SKIP = 0, 1, 2  # SETH.m: what becomes of the named EV
+M_SHIFT, M_MASK = 5, 3  # of SETH.m in the first word
 ICRC_BYTES = 4
 A_BIT, R_BIT, RTX_BIT, TS_BIT = 1 << 31, 1 << 30, 1 << 29, 1 << 28  # in BTH's last word, above the PSN
 PROBE_REPLY_BIT = 1 << 4  # in SETH's first word
+CLASS_SHIFT = 4  # of the traffic class in IPv6's first two bytes
+DSCP_MASK = 0xFC  # of the traffic class
 BTH_OFFSET = IPV6.size_bytes + UDP.size_bytes
 RESV8A_OFFSET = BTH.byte_offset("resv8a")
 ADDRESSES_MASKED = ((0, 0x0F), (1, 0xFF), (2, 0xFF), (3, 0xFF), (7, 0xFF), (46, 0xFF), (47, 0xFF))
@@ -184,7 +193,7 @@ def headers_of(opcode: int, timestamped: bool) -> tuple[Header, ...]:
     Raises:
         ValueError: an opcode that MRC does not have.
     """
-    if WRITE_FIRST <= opcode <= WRITE_ONLY_IMM:
+    if is_write(opcode):
         return (METH, *((TSETH,) if timestamped else ()), RETH, *((IMMDT,) if opcode in WITH_IMMEDIATE else ()))
     others: Mapping[int, tuple[Header, ...]] = {
         ACK: (AETH,), ENDPOINT_REQUEST: (ERTH,), ENDPOINT_RESPONSE: (EETH,), SACK: (SETH, CC_STATE), NACK: (NETH,), PROBE: (PETH,),
@@ -232,6 +241,32 @@ def head_crc(head: Buffer) -> int:
 def icrc(packet: Buffer) -> bytes:
     """ICRC of an inner packet without its ICRC: RoCEv2's rule, the CRC's low byte first."""
     return head_crc(packet).to_bytes(ICRC_BYTES, "little")
+
+
+def marked(packet: Buffer) -> bytes:
+    """An inner packet as a congested switch hands it on: CE set. The ICRC leaves the traffic class out."""
+    return _with_class(packet, CE, CE)
+
+
+def trimmed(packet: Buffer, reason: int = TRIMMED) -> bytes:
+    """An inner packet of a Write as a switch trims it: cut behind the headers, without ICRC, lengths and DSCP set."""
+    bth = BTH.unpack(packet, BTH_OFFSET)
+    end = BTH_OFFSET + BTH.size_bytes + sum(header.size_bytes for header in headers_of(bth["opcode"], bool(bth["ts"])))
+    cut = bytearray(_with_class(packet[:end], TRIMMED_DSCPS[reason] << 2, DSCP_MASK))
+    for offset in (IPV6.byte_offset("payload_length"), IPV6.size_bytes + UDP.byte_offset("length")):
+        cut[offset : offset + 2] = (end - IPV6.size_bytes).to_bytes(2, "big")
+    return bytes(cut)
+
+
+def is_write(opcode: int) -> bool:
+    """Whether it carries data: the only packets that a switch may trim."""
+    return WRITE_FIRST <= opcode <= WRITE_ONLY_IMM
+
+
+def _with_class(packet: Buffer, bits: int, mask: int) -> bytes:
+    """`packet` with the bits of `mask` in its traffic class set to `bits`."""
+    first = int.from_bytes(packet[:2], "big") & ~(mask << CLASS_SHIFT) | bits << CLASS_SHIFT
+    return first.to_bytes(2, "big") + bytes(packet[2:])
 
 
 def unwrap(psn: int, near: int) -> int:

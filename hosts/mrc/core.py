@@ -8,10 +8,11 @@ from random import Random
 from typing import Any
 
 from hosts import wire
-from hosts.core import Completion, Event, PeerSpec, QpError, Transmit, taken
-from hosts.mrc.frames import DATA, DATA_BARE, PROBE, PROBE_BYTES, PSN_OFFSET, Framer, Head, Inspector, Malformed, parse_sack
+from hosts.core import Completion, Event, PeerSpec, QpError, Transmit, Turns, taken
+from hosts.mrc.frames import DATA, DATA_BARE, PROBE, PROBE_BYTES, PSN_OFFSET, Framer, Head, Inspector, Malformed, parse_nack, parse_sack
 from hosts.mrc.params import MrcParams
 from hosts.mrc.receiver import ReceiveQp
+from hosts.mrc.recovery import Recoveries
 from hosts.mrc.sender import SendQp
 from hosts.wire import ICRC_BYTES, PSN_MASK, RTX_BIT, TS_BIT, WITH_IMMEDIATE
 
@@ -19,7 +20,7 @@ QP_MASK = 0xFFFFFF
 FIRST_QP = 0x100  # numbers below are kept for special QPs, as QP 2 of endpoint requests
 IMM_BYTES = 4
 TS_FLAG = TS_BIT >> 24  # in the first byte of BTH's last word
-FIRST_DATA, LAST_DATA, SACK, PROBE_REQUEST = wire.WRITE_FIRST, wire.WRITE_ONLY_IMM, wire.SACK, wire.PROBE
+FIRST_DATA, LAST_DATA, SACK, NACK, PROBE_REQUEST = wire.WRITE_FIRST, wire.WRITE_ONLY_IMM, wire.SACK, wire.NACK, wire.PROBE
 
 
 class MrcCore:
@@ -48,11 +49,16 @@ class MrcCore:
         self._drops: Counter[str] = Counter()
         region = region.cast("B") if region.format != "B" else region
         numbers = iter(rng.sample(range(FIRST_QP, QP_MASK + 1), len(send_to) + len(receive_from)))
-        self._send = {p: SendQp(p, next(numbers), s.paths, params, Random(f"{seed} {name} {p}"), self._events) for p, s in send_to.items()}
+        self._recoveries = Recoveries()
+        self._send = {
+            peer: SendQp(peer, next(numbers), spec.paths, params, Random(f"{seed} {name} {peer}"), self._events, self._recoveries)
+            for peer, spec in send_to.items()
+        }
         self._receive = {p: ReceiveQp(p, next(numbers), s.paths, params, region, self._rkey, self._base) for p, s in receive_from.items()}
         self._senders = {qp.qp: qp for qp in self._send.values()}
         self._receivers = {qp.qp: qp for qp in self._receive.values()}
         self._qps: tuple[ReceiveQp | SendQp, ...] = (*self._receive.values(), *self._send.values())
+        self._order, self._turns = list(self._send.values()), Turns()
         self._inspector = Inspector(address)
         self._failed: set[str] = set()
 
@@ -100,9 +106,11 @@ class MrcCore:
             head = self._inspector.inspect(datagram)
             opcode, qp = head.opcode, head.qp
             if FIRST_DATA <= opcode <= LAST_DATA and qp in self._receivers:
-                self._on_data(now, self._receivers[qp], head, datagram)
+                self._on_write(now, self._receivers[qp], head, datagram)
             elif opcode == SACK and qp in self._senders:
                 self._on_sack(now, self._senders[qp], datagram)
+            elif opcode == NACK and qp in self._senders:
+                self._refused(self._senders[qp].on_nack(now, parse_nack(datagram)))
             elif opcode == PROBE_REQUEST and qp in self._receivers:
                 self._on_probe(self._receivers[qp], head.entropy, datagram)
             else:
@@ -110,10 +118,13 @@ class MrcCore:
         except Malformed as problem:
             self._drops[problem.reason] += 1
 
-    def _on_data(self, now: float, qp: ReceiveQp, head: Head, datagram: memoryview) -> None:
+    def _on_write(self, now: float, qp: ReceiveQp, head: Head, datagram: memoryview) -> None:
+        """A data packet, whole or trimmed."""
         stamped, imm = datagram[PSN_OFFSET] & TS_FLAG, None
         form = DATA if stamped else DATA_BARE
-        start, end = PSN_OFFSET + form.size, head.length_bytes - ICRC_BYTES - head.pad_bytes
+        start, end = PSN_OFFSET + form.size, head.length_bytes
+        if not head.trimmed:
+            end -= ICRC_BYTES + head.pad_bytes
         with_imm = head.opcode in WITH_IMMEDIATE
         if end < start + (IMM_BYTES if with_imm else 0):
             raise Malformed("bad_length")
@@ -122,32 +133,31 @@ class MrcCore:
             start += IMM_BYTES
         words = form.unpack_from(datagram, PSN_OFFSET)
         psn, va, rkey, length = words[0], *words[-3:]
-        if length != end - start:
+        if start + (0 if head.trimmed else length) != end:
             raise Malformed("bad_length")
         stamp = words[3] if stamped else 0
-        wrong = qp.on_data(
-            now, head.entropy, psn & PSN_MASK, psn & RTX_BIT != 0, stamp, va, rkey, datagram[start:end], imm, self._completions
-        )
+        if head.trimmed:
+            wrong = qp.on_trimmed(head.entropy, psn & PSN_MASK, stamp, va, rkey, length, head.trimmed)
+        else:
+            rtx, payload = psn & RTX_BIT != 0, datagram[start:end]
+            wrong = qp.on_data(now, head.entropy, psn & PSN_MASK, rtx, stamp, va, rkey, payload, imm, head.marked, self._completions)
         if wrong is not None:
             self._drops[wrong] += 1
 
+    def _refused(self, reason: str | None) -> None:
+        """Counts what was refused, if it was."""
+        if reason is not None:
+            self._drops[reason] += 1
+
     def _on_sack(self, now: float, qp: SendQp, datagram: memoryview) -> None:
         say = parse_sack(datagram)
-        if say.probe_reply:
-            wrong = qp.on_probe_reply(now, say.ack_psn_offset & 0xFFFF)
-        else:
-            wrong = qp.on_sack(now, say)
-        if wrong is not None:
-            raise Malformed(wrong)
+        self._refused(qp.on_probe_reply(now, say.ack_psn_offset & 0xFFFF) if say.probe_reply else qp.on_sack(now, say))
 
-    @staticmethod
-    def _on_probe(qp: ReceiveQp, entropy: int, datagram: memoryview) -> None:
+    def _on_probe(self, qp: ReceiveQp, entropy: int, datagram: memoryview) -> None:
         if len(datagram) != PROBE_BYTES:
             raise Malformed("bad_length")
         words = PROBE.unpack_from(datagram, PSN_OFFSET)
-        wrong = qp.on_probe(entropy, words[2], words[5])
-        if wrong is not None:
-            raise Malformed(wrong)
+        self._refused(qp.on_probe(entropy, words[2], words[5]))
 
     def on_receive_done(self, now: float) -> None:
         """The sockets are empty for now: coalesced SACKs, verdicts."""
@@ -159,7 +169,7 @@ class MrcCore:
                 sender.on_receive_done(now)
 
     def transmit(self, now: float) -> Iterable[Transmit]:
-        """Everything that may be sent now, SACKs first."""
+        """Everything that may be sent now: SACKs first, then the send QPs in turn."""
         for qp in self._qps:
             if qp.ready:
                 return self._transmits(now)
@@ -169,9 +179,7 @@ class MrcCore:
         for receiver in self._receive.values():
             if receiver.ready:
                 yield from receiver.transmit()
-        for sender in self._send.values():
-            if sender.ready:
-                yield from sender.transmit(now)
+        yield from self._turns.packets(now, self._order)
 
     # Timers
 
@@ -219,14 +227,24 @@ class MrcCore:
         return sum(qp.acked_bytes for qp in self._send.values())
 
     def flow_rows(self) -> list[tuple[Any, ...]]:
-        """(peer, tx_packets, rtx_packets, acked_bytes, cwnd_packets, srtt_s) a send QP."""
-        qps = self._send.values()
-        return [(qp.peer, qp.tx_packets, qp.rtx_packets, qp.acked_bytes, qp.window.cwnd_packets, qp.rtt.srtt_s) for qp in qps]
+        """(peer, tx_packets, rtx_packets, acked_bytes, cwnd_packets, srtt_s, trimmed_packets, marked_packets) a send QP."""
+        return [
+            (
+                qp.peer, qp.tx_packets, qp.rtx_packets, qp.acked_bytes, qp.window.cwnd_packets, qp.rtt.srtt_s, qp.trimmed_packets,
+                qp.marked_packets,
+            )
+            for qp in self._send.values()
+        ]  # fmt: skip
 
     def path_rows(self) -> list[tuple[Any, ...]]:
-        """(peer, ev, state, tx_packets, lost_packets, probes_sent) an EV."""
-        evs = [(qp.peer, ev) for qp in self._send.values() for ev in qp.evs.evs]
-        return [(peer, ev.index, ev.state, ev.tx_packets, ev.lost_packets, ev.probes_sent) for peer, ev in evs]
+        """(peer, ev, state, tx_packets, lost_packets, probes_sent, trimmed_packets, marked_packets) an EV."""
+        return [
+            (
+                qp.peer, ev.index, ev.state, ev.tx_packets, ev.lost_packets, ev.probes_sent, ev.trimmed_packets, ev.marked_packets
+            )
+            for qp in self._send.values()
+            for ev in qp.evs.evs
+        ]  # fmt: skip
 
     def report(self) -> dict[str, Any]:
         """Counters for agents.json."""
@@ -235,6 +253,10 @@ class MrcCore:
             "data_packets_retransmitted": sum(qp.rtx_packets for qp in self._send.values()),
             "data_packets_received": sum(qp.received_packets for qp in self._receive.values()),
             "sacks_sent": sum(qp.sacks_sent for qp in self._receive.values()),
+            "nacks_sent": sum(qp.nacks_sent for qp in self._receive.values()),
+            "trimmed_packets": sum(qp.trimmed_packets for qp in self._send.values()),
+            "marked_packets": sum(qp.marked_packets for qp in self._send.values()),
+            "recoveries": self._recoveries.report(),
             "base_rtt_s": {qp.peer: qp.rtt.base_s for qp in self._send.values()},
             "idle_rtt_s": {qp.peer: qp.idle.idle_rtt_s for qp in self._send.values()},
             "drops": dict(self._drops),

@@ -21,8 +21,8 @@ class Ev:
     """One entropy value and what is known of its path."""
 
     __slots__ = (
-        "acked_order", "cause", "index", "last_tx_s", "lost_packets", "path", "probe_at", "probe_id", "probe_open", "probes_answered",
-        "probes_sent", "retired_at", "rtt_s", "sent", "state", "tx_packets",
+        "acked_order", "cause", "index", "last_tx_s", "lost_packets", "marked_packets", "path", "probe_at", "probe_id", "probe_open",
+        "probes_answered", "probes_sent", "retired_at", "rtt_s", "sent", "state", "trimmed_packets", "tx_packets",
     )  # fmt: skip
 
     def __init__(self, index: int, path: PathSpec) -> None:
@@ -30,7 +30,8 @@ class Ev:
         self.sent: deque[Tx] = deque()  # data transmissions in order, from the first that is not yet settled
         self.acked_order = -1  # order of the newest transmission on this EV that surely arrived
         self.cause: Tx | None = None  # the loss that retired it
-        self.tx_packets = self.lost_packets = self.probes_sent = self.probes_answered = 0
+        self.tx_packets = self.lost_packets = self.trimmed_packets = self.marked_packets = 0
+        self.probes_sent = self.probes_answered = 0
         self.last_tx_s: float | None = None
         self.retired_at = self.probe_at = float("-inf")
         self.probe_id = -1
@@ -43,7 +44,7 @@ class Ev:
 
 
 class EvSet:
-    """Sprays over the GOOD EVs in seeded pseudo-random order; below the floor also over those retired longest ago."""
+    """Sprays over the EVs that are not bad in seeded pseudo-random order; below the floor also over those retired longest ago."""
 
     __slots__ = ("_active", "_floor", "_next", "_params", "_probe_id", "_rng", "bad", "evs")
 
@@ -63,15 +64,29 @@ class EvSet:
 
     @property
     def good_count(self) -> int:
-        """How many EVs are GOOD."""
+        """How many EVs are GOOD, or are only skipped once."""
         return len(self.evs) - len(self.bad)
 
     def pick(self, avoid: Ev | None = None) -> Ev:
         """The EV of the next packet; another one than `avoid` when there is another."""
         ev = self._advance()
-        return self._advance() if ev is avoid and len(self._active) > 1 else ev
+        while ev is avoid and len(self._active) > 1:
+            ev = self._advance()
+        return ev
+
+    def skip(self, ev: Ev) -> None:
+        """`ev` met congestion: the rotation passes it over once. When it passes over all, it goes on as if there were no reason to."""
+        if ev.state == GOOD:
+            ev.state = SKIP
 
     def _advance(self) -> Ev:
+        ev = self._following()
+        while ev.state is SKIP:
+            ev.state = GOOD
+            ev = self._following()
+        return ev
+
+    def _following(self) -> Ev:
         if self._next >= len(self._active):
             last = self._active[-1]
             self._rng.shuffle(self._active)  # a fixed order would keep two senders in step on the same path
@@ -82,9 +97,9 @@ class EvSet:
         self._next += 1
         return ev
 
-    def retire(self, now: float, ev: Ev, cause: Tx) -> bool:
-        """Takes `ev` out of use after the loss of `cause`; False when it was out already (then it goes to the back of the reserve)."""
-        first = ev.state == GOOD
+    def retire(self, now: float, ev: Ev, cause: Tx | None) -> bool:
+        """Takes `ev` out of use, after the loss of `cause` if there was one; False when it was out (it goes to the back of the reserve)."""
+        first = ev.state != ASSUMED_BAD
         ev.retired_at, ev.cause = now, cause
         if first:
             ev.state = ASSUMED_BAD
@@ -135,7 +150,7 @@ class EvSet:
         return None
 
     def _rebuild(self) -> None:
-        active = [ev for ev in self.evs if ev.state == GOOD]
+        active = [ev for ev in self.evs if ev.state != ASSUMED_BAD]
         if len(active) < self._floor:
             active += sorted(self.bad, key=lambda ev: ev.retired_at)[: self._floor - len(active)]
         self._rng.shuffle(active)

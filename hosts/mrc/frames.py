@@ -8,7 +8,7 @@ from typing import NamedTuple
 from zlib import crc32
 
 from hosts import wire
-from hosts.wire import BTH, BTH_OFFSET, CC_STATE, ICRC_BYTES, IMMDT, METH, PETH, RETH, SETH, TSETH, UDP_PORTS, Header
+from hosts.wire import BTH, BTH_OFFSET, CC_STATE, ICRC_BYTES, IMMDT, METH, NETH, PETH, RETH, SETH, TSETH, UDP_PORTS, Header
 
 # Everything before BTH's last word (flags and PSN) repeats from packet to packet: addresses, ports, length, opcode, QP. This head is built,
 # checked and summed once, and then remembered; the fast path only packs or unpacks what follows it.
@@ -25,12 +25,14 @@ DATA = _after_head(METH, TSETH, RETH)
 DATA_IMM = _after_head(METH, TSETH, RETH, IMMDT)
 DATA_BARE = _after_head(METH, RETH)
 SACK = _after_head(SETH, CC_STATE)
+NACK = _after_head(NETH)
 PROBE = _after_head(PETH)
 PKEY = 0xFFFF
 TSETH_TYPE = 1
 CACHE_LIMIT = 8192  # heads; a flood of forged ones must not fill the memory
 SHORTEST = BTH_OFFSET + BTH.size_bytes + ICRC_BYTES
-SACK_BYTES, PROBE_BYTES = (PSN_OFFSET + form.size + ICRC_BYTES for form in (SACK, PROBE))
+SACK_BYTES, NACK_BYTES, PROBE_BYTES = (PSN_OFFSET + form.size + ICRC_BYTES for form in (SACK, NACK, PROBE))
+PSN_SHIFT = 8  # of nack_psn in its word
 
 
 class Malformed(Exception):
@@ -42,7 +44,7 @@ class Malformed(Exception):
 
 
 class SackFields(NamedTuple):
-    """What a receiver says in a SACK; PSNs as on the wire, `mpr` in units of 128, `received` in units of 256 B."""
+    """What a receiver says in a SACK; PSNs as on the wire, `mpr` in units of 128, `received` in units of 256 B, `penalty` of 128."""
 
     number: int
     probe_reply: bool
@@ -56,6 +58,29 @@ class SackFields(NamedTuple):
     stamp: int
     out_of_order: int
     received: int
+    skip: int = wire.SKIP_NONE
+    penalty: int = 0
+
+
+class NackFields(NamedTuple):
+    """Which transmission a NACK names, and why; the PSN as on the wire."""
+
+    reason: int
+    entropy: int
+    psn: int
+    stamp: int
+
+
+def parse_nack(datagram: memoryview) -> NackFields:
+    """The fields of a sound NACK packet.
+
+    Raises:
+        Malformed: the packet is shorter or longer than a NACK.
+    """
+    if len(datagram) != NACK_BYTES:
+        raise Malformed("bad_length")
+    _, reason, _, _, entropy, _, _, psn, stamp, _ = NACK.unpack_from(datagram, PSN_OFFSET)
+    return NackFields(reason, entropy, psn >> PSN_SHIFT, stamp)
 
 
 def parse_sack(datagram: memoryview) -> SackFields:
@@ -69,12 +94,15 @@ def parse_sack(datagram: memoryview) -> SackFields:
     number, first, ack_psn_offset, entropy, _, _, cack, cc, mpr, sack_offset, bitmap, state = SACK.unpack_from(datagram, PSN_OFFSET)
     return SackFields(
         number & wire.PSN_MASK, first & wire.PROBE_REPLY_BIT != 0, ack_psn_offset, entropy, cack & wire.PSN_MASK, cc & 0xF, mpr,
-        sack_offset, bitmap, state >> 48, state >> 33 & 0x7FFF, state & 0xFFFFFF,
+        sack_offset, bitmap, state >> 48, state >> 33 & 0x7FFF, state & 0xFFFFFF, first >> wire.M_SHIFT & wire.M_MASK, state >> 25 & 0x7F,
     )  # fmt: skip
 
 
 class Head(NamedTuple):
-    """What the first 56 bytes of a received packet say: its whole length, EV, CRC state after them, and the BTH's fields."""
+    """What the first 56 bytes of a received packet say: its whole length, EV, CRC state after them, BTH's fields, and what switches did.
+
+    `marked`: it met a queue; `trimmed`: 0, or the reason of the NACK that a trimmed packet asks for. Such a packet has no ICRC.
+    """
 
     length_bytes: int
     entropy: int
@@ -82,6 +110,8 @@ class Head(NamedTuple):
     opcode: int
     pad_bytes: int
     qp: int
+    marked: bool
+    trimmed: int
 
 
 class Framer:
@@ -139,9 +169,17 @@ class Framer:
         header = bytearray(template)
         SACK.pack_into(
             header, PSN_OFFSET, say.number,
-            wire.PROBE_REPLY_BIT if say.probe_reply else 0, say.ack_psn_offset, say.entropy, *self._ids,
-            say.cack, say.cc_flags, say.mpr, say.sack_offset, say.bitmap, say.stamp << 48 | say.out_of_order << 33 | say.received,
+            say.skip << wire.M_SHIFT | (wire.PROBE_REPLY_BIT if say.probe_reply else 0), say.ack_psn_offset, say.entropy, *self._ids,
+            say.cack, say.cc_flags, say.mpr, say.sack_offset, say.bitmap,
+            say.stamp << 48 | say.out_of_order << 33 | say.penalty << 25 | say.received,
         )  # fmt: skip
+        return header, crc32(header[PSN_OFFSET:], crc).to_bytes(ICRC_BYTES, "little")
+
+    def nack(self, entropy: int, say: NackFields) -> tuple[bytearray, bytes]:
+        """Header and trailer of a NACK sent with `entropy`."""
+        template, crc = self._heads.get((entropy, wire.NACK, NACK.size)) or self._head(entropy, wire.NACK, NACK, 0)
+        header = bytearray(template)
+        NACK.pack_into(header, PSN_OFFSET, 0, say.reason, 0, 0, say.entropy, *self._ids, say.psn << PSN_SHIFT, say.stamp, 0)
         return header, crc32(header[PSN_OFFSET:], crc).to_bytes(ICRC_BYTES, "little")
 
     def probe(self, entropy: int, probe_id: int, stamp: int) -> tuple[bytearray, bytes]:
@@ -153,7 +191,7 @@ class Framer:
 
 
 class Inspector:
-    """Checks received packets: addresses, lengths, ICRC. What depends only on the head is remembered."""
+    """Checks received packets: addresses, lengths, ICRC but of trimmed ones. What depends only on the head is remembered."""
 
     __slots__ = ("_address", "_known")
 
@@ -171,6 +209,8 @@ class Inspector:
         head = self._known.get(raw) or self._learn(raw)
         if len(datagram) != head.length_bytes:
             raise Malformed("truncated" if len(datagram) < head.length_bytes else "overlong")
+        if head.trimmed:
+            return head
         if crc32(datagram[PSN_OFFSET:-ICRC_BYTES], head.crc) != int.from_bytes(datagram[-ICRC_BYTES:], "little"):
             raise Malformed("icrc")
         return head
@@ -186,7 +226,13 @@ class Inspector:
         entropy = wire.entropy_of(udp["source_port"], ip["flow_label"])
         bth = BTH.unpack(raw + bytes(BTH.size_bytes), BTH_OFFSET)
         length = wire.IPV6.size_bytes + ip["payload_length"]
-        head = self._known[raw] = Head(length, entropy, wire.head_crc(raw), bth["opcode"], bth["pad"], bth["destination_qp"])
+        trimmed = wire.TRIM_REASONS.get(ip["traffic_class"] >> 2, 0)
+        if trimmed and not wire.is_write(bth["opcode"]):
+            raise Malformed("not_trimmable")  # the DSCP must not excuse anything else from its ICRC
+        head = self._known[raw] = Head(
+            length, entropy, wire.head_crc(raw), bth["opcode"], bth["pad"], bth["destination_qp"],
+            ip["traffic_class"] & wire.CE == wire.CE, trimmed,
+        )  # fmt: skip
         return head
 
     def _refuse(self, raw: bytes, ip: dict[str, int], udp: dict[str, int]) -> None:

@@ -5,6 +5,11 @@ later one; there a packet is presumed lost when one that was sent later, on any 
 (`loss_rack`, after RFC 8985). No clock takes part in a verdict, only the order of sending and of arrival: a stall of either host or of all
 paths condemns nobody. What is merely overdue is sent again as a copy, and the copy's arrival is the evidence.
 Only arrivals whose transmission is known beyond doubt count: packets sent once, or named by the SACK with EV and timestamp.
+
+A NACK of a trimmed packet is none of them. What a switch trims goes on in the control class and overtakes whole packets, those of its own
+path too: it is no evidence against anything that was sent before it. The other way round the order holds, so a trimmed packet could only
+be taken for lost if its NACK is slower than the SACK of a later packet. Where a SACK says that NACKed data is missing (`NACKED`), the
+order of the path is therefore no proof, and the verdict waits for the NACK or for `loss_rack`.
 """
 
 from __future__ import annotations
@@ -23,25 +28,34 @@ JUDGED_LIMIT = 2048  # lost transmissions remembered, in case one arrives after 
 class Packet:
     """A data packet from its first transmission until it is acknowledged."""
 
-    __slots__ = ("count", "elder", "imm", "msns", "opcode", "payload", "psn", "queued", "tx", "va")
+    __slots__ = ("avoid", "count", "elder", "failed", "imm", "msns", "opcode", "payload", "psn", "queued", "tx", "va")
 
     def __init__(self, psn: int, opcode: int, msns: tuple[int, int], va: int, payload: memoryview, imm: int | None) -> None:
         self.psn, self.opcode, self.msns, self.va, self.payload, self.imm = psn, opcode, msns, va, payload, imm
         self.tx: Tx | None = None  # newest transmission
         self.elder: list[Tx] = []  # earlier ones that are still open
-        self.count = 0
+        self.count = 0  # transmissions that may have brought the data: not those known to be trimmed
         self.queued = False  # waits for its retransmission
+        self.avoid: Ev | None = None  # the EV that the retransmission must not take
+        self.failed: tuple[str, float] | None = None  # why the retransmission is sent, and when the failed transmission was
+
+    def named(self, entropy: int, stamp: int) -> Tx | None:
+        """The transmission that a SACK names by EV and timestamp."""
+        if self.tx is not None and self.tx.is_named(entropy, stamp):
+            return self.tx
+        return next((elder for elder in self.elder if elder.is_named(entropy, stamp)), None)
 
 
 class Tx:
     """One transmission of a packet. It is open until it arrived, was judged lost, or its packet is known to have arrived."""
 
-    __slots__ = ("condemned", "copied", "ev", "open", "order", "packet", "sent_s", "stamp")
+    __slots__ = ("condemned", "copied", "ev", "open", "order", "packet", "sent_s", "stamp", "trimmed")
 
     def __init__(self, packet: Packet, ev: Ev, order: int, sent_s: float, stamp: int) -> None:
         self.packet, self.ev, self.order, self.sent_s, self.stamp = packet, ev, order, sent_s, stamp
         self.open, self.condemned = True, False
         self.copied = False  # sent again without a verdict
+        self.trimmed = False  # arrived without its data
 
     def is_named(self, entropy: int, stamp: int) -> bool:
         """Whether a SACK that echoes `entropy` and `stamp` for this packet means this transmission."""
@@ -115,7 +129,7 @@ class Flight:
         return tx
 
     def arrived(self, packet: Packet, now: float, known: Tx | None) -> None:
-        """`packet` is acknowledged; `known` is the transmission that arrived when a packet was sent more than once, None if not known."""
+        """`packet` is acknowledged; `known` is a transmission, of this packet or of another one, that surely arrived, or None."""
         tx = packet.tx
         if tx is None:
             return
@@ -126,9 +140,9 @@ class Flight:
             if elder.open:
                 elder.open = False
                 self.count -= 1
-        if packet.count == 1:
+        if packet.count == 1 and not tx.trimmed:
             self._credit(tx, now)
-        elif known is not None:
+        elif known is not None and known.packet is packet:
             self._credit(known, now)
 
     def _credit(self, tx: Tx, now: float) -> None:
@@ -207,6 +221,23 @@ class Flight:
         self._judged.setdefault(psn, []).append(tx)
         if len(self._judged_order) > JUDGED_LIMIT:
             self._judged.pop(self._judged_order.popleft(), None)
+
+    def under_way(self, packet: Packet, entropy: int, stamp: int) -> Tx | None:
+        """The named transmission of `packet`, if it is open or was judged lost, and is not yet known to be trimmed."""
+        candidates = (packet.tx, *packet.elder, *self.condemned(packet.psn))
+        named = (tx for tx in candidates if tx is not None and tx.is_named(entropy, stamp))
+        return next((tx for tx in named if not tx.trimmed and (tx.open or tx.condemned)), None)
+
+    def trimmed(self, tx: Tx) -> None:
+        """`tx` arrived without its data: it is under way no more, and proves nothing about any other."""
+        tx.trimmed = True
+        tx.packet.count -= 1
+        if tx.open:
+            tx.open = False
+            self.count -= 1
+        sent = tx.ev.sent
+        while sent and not sent[0].open:
+            sent.popleft()
 
     def condemned(self, psn: int) -> Iterable[Tx]:
         """Transmissions of `psn` that were judged lost."""

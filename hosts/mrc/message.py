@@ -1,9 +1,18 @@
-"""A Write-with-Immediate on its way into packets."""
+"""Messages on their way out: cut into packets, numbered, and kept until they are acknowledged."""
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Callable
+from heapq import heappop, heappush
+
 from hosts import wire
-from hosts.mrc.loss import Packet
+from hosts.mrc.loss import Packet, Tx
+from hosts.wire import unwrap
+
+Arrived = Callable[[Packet, float, Tx | None], None]
+
+MSN_MASK = 0xFFFF
 
 
 class Message:
@@ -25,3 +34,107 @@ class Message:
         else:
             opcode = wire.WRITE_LAST_IMM if last else wire.WRITE_MIDDLE
         return Packet(psn, opcode, (self.msn, self.msn), self.va + start, self.data[start:end], self.imm if last else None)
+
+
+class Outgoing:
+    """All messages of a send QP that are not wholly acknowledged, and their packets. PSNs are endless."""
+
+    __slots__ = (
+        "_ends",
+        "_messages",
+        "_payload_bytes",
+        "_posted",
+        "_rtx",
+        "_sacked",
+        "acked_bytes",
+        "first_psn",
+        "next_psn",
+        "packets",
+        "una",
+    )
+
+    def __init__(self, first_psn: int, payload_bytes: int) -> None:
+        self.first_psn = self.una = self.next_psn = first_psn  # first of all; oldest unacknowledged; next new one
+        self.packets: dict[int, Packet] = {}  # sent, not acknowledged
+        self.acked_bytes = 0
+        self._payload_bytes, self._posted = payload_bytes, 0
+        self._sacked = 0  # bit i: PSN una + i was acknowledged
+        self._messages: deque[Message] = deque()
+        self._ends: deque[int] = deque()  # last PSN of each message not yet wholly acknowledged
+        self._rtx: list[int] = []  # PSNs to retransmit, a heap: oldest first
+
+    def post(self, data: memoryview, va: int, imm: int) -> None:
+        """Queues a Write-with-Immediate of `data` to the address `va`."""
+        self._messages.append(Message(data, va, imm, self._posted & MSN_MASK))
+        self._posted += 1
+
+    @property
+    def messages(self) -> int:
+        """Messages posted that are not wholly acknowledged."""
+        return len(self._messages) + len(self._ends)
+
+    @property
+    def ready(self) -> bool:
+        """Whether `next` may have a packet."""
+        return bool(self._messages or self._rtx)
+
+    def again(self, packet: Packet) -> None:
+        """Queues a retransmission, unless one is queued or the packet was acknowledged."""
+        if not packet.queued and packet.psn in self.packets:
+            packet.queued = True
+            heappush(self._rtx, packet.psn)
+
+    def next(self, mpr_packets: int) -> Packet | None:
+        """The next packet to send: the oldest retransmission, else a new one within the receiver's window."""
+        while self._rtx:
+            packet = self.packets.get(heappop(self._rtx))
+            if packet is not None and packet.queued:
+                packet.queued = False
+                return packet
+        if not self._messages or self.next_psn - self.una >= mpr_packets:
+            return None
+        message, psn = self._messages[0], self.next_psn
+        packet = self.packets[psn] = message.cut(psn, self._payload_bytes)
+        self.next_psn += 1
+        if packet.imm is not None:
+            self._messages.popleft()
+            self._ends.append(psn)
+        return packet
+
+    def unwrapped(self, psn24: int) -> int | None:
+        """The PSN that a peer means, if it was ever sent (or is the one before the first)."""
+        psn = unwrap(psn24, self.una)
+        return psn if self.first_psn - 1 <= psn < self.next_psn else None
+
+    def acknowledge(self, now: float, cack: int, base: int, bitmap: int, known: Tx | None, arrived: Arrived) -> int:
+        """Settles all packets up to `cack` and those of the bitmap that starts at PSN `base`; returns how many are new.
+
+        `arrived` (`Flight.arrived`) is told of each, and of the transmission that is known to have arrived.
+        """
+        packets, una, before = self.packets, self.una, len(self.packets)
+        if cack >= una:
+            for psn in range(una, cack + 1):
+                packet = packets.pop(psn, None)
+                if packet is not None:
+                    self.acked_bytes += len(packet.payload)
+                    arrived(packet, now, known)
+            self._sacked >>= cack + 1 - una
+            self.una = una = cack + 1
+            while self._ends and self._ends[0] <= cack:
+                self._ends.popleft()
+        bits = bitmap << (base - una) if base >= una else bitmap >> (una - base)
+        bits &= ((1 << (self.next_psn - una)) - 1) & ~self._sacked
+        self._sacked |= bits
+        while bits:
+            low = bits & -bits
+            bits ^= low
+            packet = packets.pop(una + low.bit_length() - 1, None)
+            if packet is not None:
+                self.acked_bytes += len(packet.payload)
+                arrived(packet, now, known)
+        return before - len(packets)
+
+    def clear(self) -> None:
+        """Forgets everything: the QP has failed."""
+        for pending in (self.packets, self._messages, self._ends, self._rtx):
+            pending.clear()

@@ -34,6 +34,7 @@ class MrcParams:
     ack_delay_s: float = 0.002  # longest wait of a SACK
     ack_gap_delay_s: float = 0.0005  # longest wait once a packet came out of order; spraying makes that normal, so not at once
     mpr_packets: int = 1024  # receiver's window; multiple of 128 (MRC's unit)
+    receiver_penalty: int = 0  # share of the senders' windows that this receiver takes away, in 1/128
     # Loss
     initial_rtt_s: float = 0.020  # taken for the smoothed RTT until the first sample
     rack_srtt: float = 1.25  # presumed lost when older than rack_srtt x smoothed RTT + rack_rttvar x its variation
@@ -71,6 +72,7 @@ class MrcParams:
             (not 1 <= self.payload_bytes <= 61_440, "payload_bytes must be 1 to 61440"),
             (self.udp_port not in UDP_PORTS, f"udp_port must be one of {sorted(UDP_PORTS)}"),
             (self.mpr_packets % 128 != 0 or not 128 <= self.mpr_packets <= 4096, "mpr_packets must be a multiple of 128, 128 to 4096"),
+            (not 0 <= self.receiver_penalty <= 127, "receiver_penalty must be 0 to 127"),
             (not 0 <= self.evs <= 65_536, "evs must be 0 (one a path) to 65536"),
             (not self.cwnd_min_packets <= self.cwnd_initial_packets <= self.cwnd_max_packets, "cwnd must obey min <= initial <= max"),
             (not -1 <= self.initial_psn < 1 << 24, "initial_psn must have 24 bits, or be -1"),

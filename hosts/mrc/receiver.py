@@ -1,4 +1,4 @@
-"""The receive QP: direct placement, in-order completion, and SACKs."""
+"""The receive QP: direct placement, in-order completion, SACKs, and NACKs of what arrived trimmed."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections import deque
 from collections.abc import Iterator
 
 from hosts.core import Completion, PathSpec, Transmit
-from hosts.mrc.frames import Framer, SackFields
+from hosts.mrc.frames import Framer, NackFields, SackFields
 from hosts.mrc.params import MrcParams
-from hosts.wire import DUPLICATE, HELD, PSN_MASK, unwrap
+from hosts.wire import DUPLICATE, HELD, NACKED, PSN_MASK, SKIP_NONE, SKIP_ONCE, unwrap
 
 BITMAP_BITS = 64
 MPR_UNIT = 128
 RECEIVED_UNIT_BYTES = 256
-MOST_READY = 1024  # SACKs that wait; a flood of duplicates or probes asks for more than can be sent, and the newest say most
+MOST_READY = 1024  # SACKs, or NACKs, that wait; a flood of duplicates or probes asks for more than can be sent, and the newest say most
 
 
 class ReceiveQp:
@@ -28,8 +28,9 @@ class ReceiveQp:
         self._framer: Framer | None = None
         self._first = self._cack = -1
         self._mask = 0  # bit i: PSN _cack + 1 + i has arrived
+        self._nacked = 0  # bit i: PSN _cack + 1 + i was NACKed, and its data is still missing
         self._imms: dict[int, int] = {}  # immediates that wait for their turn
-        self._received_bytes = self.sacks_sent = 0
+        self._received_bytes = self.sacks_sent = self.nacks_sent = 0
         self._pending = 0  # arrivals since the last SACK
         self._lowest_news = 0  # lowest PSN among them
         self._due: float | None = None
@@ -37,7 +38,8 @@ class ReceiveQp:
         self._last_psn = self._last_entropy = self._last_stamp = 0
         self._duplicate = False
         self._return_ev = 0
-        self.ready: deque[tuple[int, SackFields]] = deque(maxlen=MOST_READY)  # SACKs to send, each with the EV to send it on
+        self._sacks: deque[tuple[int, SackFields]] = deque(maxlen=MOST_READY)  # to send, each with the EV to send it on
+        self._nacks: deque[tuple[int, NackFields]] = deque(maxlen=MOST_READY)  # likewise
 
     def connect(self, framer: Framer, first_psn: int) -> None:
         """Takes the peer's attributes."""
@@ -54,9 +56,10 @@ class ReceiveQp:
         rkey: int,
         payload: memoryview,
         imm: int | None,
+        marked: bool,
         done: list[Completion],
     ) -> str | None:
-        """Places one data packet. Returns the reason to count when it was refused, else None."""
+        """Places one data packet; `marked` says that it met a queue. Returns the reason to count when it was refused, else None."""
         if self._framer is None:
             return "not_connected"
         expected = self._cack + 1
@@ -65,7 +68,7 @@ class ReceiveQp:
         if ahead >= self._params.mpr_packets or psn < self._first:
             return "psn_out_of_window"
         if ahead < 0 or self._mask >> ahead & 1:
-            self._on_duplicate(psn, entropy, stamp)
+            self._on_duplicate(psn, entropy, stamp, marked)
             return "duplicate"
         start = va - self._base
         if rkey != self._rkey:
@@ -76,8 +79,35 @@ class ReceiveQp:
         self.received_packets += 1
         self._received_bytes += len(payload)
         self._count_in(now, psn, entropy, stamp, imm, done)
-        if rtx:  # its EV is news that the sender must not lose in a batch
+        if marked:
+            self._acknowledge(held=False, skip=SKIP_ONCE)
+        elif rtx:  # its EV is news that the sender must not lose in a batch
             self._acknowledge(held=False)
+        return None
+
+    def on_trimmed(self, entropy: int, psn24: int, stamp: int, va: int, rkey: int, size_bytes: int, reason: int) -> str | None:
+        """Asks for the data that a switch cut off one packet. Returns the reason to count when it was refused, else None.
+
+        Nothing protects a trimmed header, so what would not be placed is not asked for either, and nothing else follows from it.
+        """
+        if self._framer is None:
+            return "not_connected"
+        expected, start = self._cack + 1, va - self._base
+        psn = unwrap(psn24, expected)
+        ahead = psn - expected
+        if ahead >= self._params.mpr_packets or psn < self._first:
+            return "psn_out_of_window"
+        if rkey != self._rkey:
+            return "rkey"
+        if start < 0 or start + size_bytes > len(self._region):
+            return "address"
+        if ahead < 0 or self._mask >> ahead & 1:
+            self._on_duplicate(psn, entropy, stamp, False)
+            return "duplicate"
+        self._nacked |= 1 << ahead
+        self._return_ev += 1  # over another path than last time
+        self._nacks.append((self._return_ev, NackFields(reason, entropy, psn24, stamp)))
+        self.nacks_sent += 1
         return None
 
     def _count_in(self, now: float, psn: int, entropy: int, stamp: int, imm: int | None, done: list[Completion]) -> None:
@@ -90,13 +120,15 @@ class ReceiveQp:
             self._advance(done)
         else:
             self._mask |= 1 << ahead
+            if self._nacked:
+                self._nacked &= ~(1 << ahead)
         self._note(now, psn, entropy, stamp, in_order, imm is not None or len(done) > completed)
 
     def _advance(self, done: list[Completion]) -> None:
         """The next expected PSN arrived: moves the cumulative PSN over all that follow without a gap."""
         mask = self._mask | 1
         run = (~mask & (mask + 1)).bit_length() - 1  # trailing ones
-        self._mask = mask >> run
+        self._mask, self._nacked = mask >> run, self._nacked >> run
         first, self._cack = self._cack + 1, self._cack + run
         if self._imms:
             for psn in sorted(psn for psn in self._imms if first <= psn <= self._cack):
@@ -117,14 +149,17 @@ class ReceiveQp:
         if self._due is None or due < self._due:
             self._due = due
 
-    def _on_duplicate(self, psn: int, entropy: int, stamp: int) -> None:
-        """Perhaps our SACK was lost: answer at once, over another path than last time."""
+    def _on_duplicate(self, psn: int, entropy: int, stamp: int, marked: bool) -> None:
+        """Perhaps our SACK was lost: answer at once, over the path it came on, and over another one than last time."""
         if self._pending:
             self._acknowledge(held=True)
         self._last_psn, self._last_entropy, self._last_stamp = psn, entropy, stamp
         self._lowest_news, self._pending, self._duplicate = psn, 1, True
-        self._return_ev += 1
-        self._acknowledge(held=False)
+        another, self._return_ev = self._return_ev + 1, entropy
+        self._acknowledge(held=False, skip=SKIP_ONCE if marked else SKIP_NONE)
+        if (another - entropy) % len(self._paths):
+            self._lowest_news, self._pending, self._duplicate, self._return_ev = psn, 1, True, another
+            self._acknowledge(held=False)
 
     def on_receive_done(self, now: float) -> None:
         """The socket is empty for now: acknowledges what is due."""
@@ -148,25 +183,38 @@ class ReceiveQp:
         if self._framer is None:
             return "not_connected"
         offset = probe_id - 0x10000 if probe_id & 0x8000 else probe_id
-        self.ready.append((entropy, self._fields(self._cack + 1, entropy, offset, stamp, 0, True)))
+        self._sacks.append((entropy, self._fields(self._cack + 1, entropy, offset, stamp, 0, True)))
         return None
 
-    def transmit(self) -> Iterator[Transmit]:
-        """The SACKs that are ready; what the caller does not take stays for the next call."""
-        while self.ready and self._framer is not None:
-            entropy, fields = self.ready.popleft()
-            path = self._paths[entropy % len(self._paths)]
-            header, trailer = self._framer.sack(entropy, fields)
-            yield Transmit(path.port, path.destination, header, b"", trailer, True)
+    @property
+    def ready(self) -> bool:
+        """Whether `transmit` has something to send."""
+        return bool(self._sacks or self._nacks)
 
-    def _acknowledge(self, held: bool) -> None:
+    def transmit(self) -> Iterator[Transmit]:
+        """The NACKs and SACKs that are ready; what the caller does not take stays for the next call."""
+        if self._framer is None:
+            return
+        while self._nacks:
+            entropy, nack = self._nacks.popleft()
+            yield self._answer(entropy, *self._framer.nack(entropy, nack))
+        while self._sacks:
+            entropy, sack = self._sacks.popleft()
+            yield self._answer(entropy, *self._framer.sack(entropy, sack))
+
+    def _answer(self, entropy: int, header: bytearray, trailer: bytes) -> Transmit:
+        path = self._paths[entropy % len(self._paths)]
+        return Transmit(path.port, path.destination, header, b"", trailer, True)
+
+    def _acknowledge(self, held: bool, skip: int = SKIP_NONE) -> None:
         """Makes the SACKs that cover all news: one, or more when the news spans more than a bitmap."""
-        flags = (HELD if held else 0) | (DUPLICATE if self._duplicate else 0)
+        flags = (HELD if held else 0) | (DUPLICATE if self._duplicate else 0) | (NACKED if self._nacked else 0)
         offset = self._last_psn - (self._cack)
         if not -0x8000 <= offset < 0x8000:
             offset = 0
         for base in self._bases():
-            self.ready.append((self._return_ev, self._fields(base, self._last_entropy, offset, self._last_stamp, flags, False)))
+            self._sacks.append((self._return_ev, self._fields(base, self._last_entropy, offset, self._last_stamp, flags, False, skip)))
+            skip = SKIP_NONE  # one packet was marked: it is said once
         self._pending, self._due, self.owes_sack, self._duplicate = 0, None, False, False
 
     def _bases(self) -> list[int]:
@@ -182,12 +230,14 @@ class ReceiveQp:
             base += BITMAP_BITS
         return [*bases, last_base]
 
-    def _fields(self, base: int, entropy: int, ack_offset: int, stamp: int, cc_flags: int, probe_reply: bool) -> SackFields:
+    def _fields(
+        self, base: int, entropy: int, ack_offset: int, stamp: int, cc_flags: int, probe_reply: bool, skip: int = SKIP_NONE
+    ) -> SackFields:
         first = self._cack + 1
         self.sacks_sent += 1
         return SackFields(
             number=self.sacks_sent & PSN_MASK, probe_reply=probe_reply, ack_psn_offset=ack_offset, entropy=entropy,
             cack=self._cack & PSN_MASK, cc_flags=cc_flags, mpr=self._params.mpr_packets // MPR_UNIT, sack_offset=base - self._cack,
             bitmap=(self._mask >> (base - first)) & ((1 << BITMAP_BITS) - 1), stamp=stamp, out_of_order=min(self._mask.bit_count(), 0x7FFF),
-            received=self._received_bytes // RECEIVED_UNIT_BYTES & 0xFFFFFF,
+            received=self._received_bytes // RECEIVED_UNIT_BYTES & 0xFFFFFF, skip=skip, penalty=self._params.receiver_penalty,
         )  # fmt: skip
