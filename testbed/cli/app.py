@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import click
 
 from testbed.cli import dryrun, engine, points
+from testbed.cli import selftest as selftest_command
 from testbed.cli.output import Output, table
 from testbed.cli.targets import find_run, resolve_fabric
 from testbed.errors import TestbedError
@@ -43,6 +44,19 @@ def cli(debug: bool) -> None:
 def doctor(as_json: bool) -> Output:
     """Tell whether this machine can run the testbed, and what is missing."""
     return engine.doctor()
+
+
+@cli.command()
+@click.argument("topology", required=False)
+@click.option("--arm", type=click.Choice(selftest_command.ARMS), default=selftest_command.ARMS[0], show_default=True, help="Whose links.")
+@param_option
+@json_option
+def selftest(topology: str | None, arm: str, params: tuple[str, ...], as_json: bool) -> Output:
+    """Measure whether emulated links do what they are asked to; needs root.
+
+    Without TOPOLOGY on a small fabric of its own. With a topology, or a scenario, on that one, with the scenario's links.
+    """
+    return selftest_command.run(resolve_fabric(topology, params) if topology else None, arm)
 
 
 @cli.command("list")

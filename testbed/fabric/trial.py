@@ -20,13 +20,12 @@ from testbed.fabric.link_parameters import DSCP_TRIMMABLE, LinkParameters
 from testbed.fabric.links import ifindex, shaping_batch, verify_port, veth_batch
 from testbed.fabric.namespaces import switch_offloads_off
 from testbed.fabric.netlink import Netlink
-from testbed.fabric.selftest import data_frame
+from testbed.fabric.probe import data_frame, is_ours, opened
 from testbed.link_settings import LinkSettings
 from topologies import Link, build
 
 _SETTINGS = LinkSettings(rate_bps=10_000_000)
 _PAYLOAD_BYTES = 1024
-_TIMEOUT_S = 5.0
 
 
 def main(object_file: Path) -> int:
@@ -66,7 +65,7 @@ def _trim_one(program: LinkProgram, link: Link) -> None:
     """A data packet that finds the virtual queue full must arrive shorter, and be counted."""
     row, frame = program.rows[row_of(link, True)], data_frame(_PAYLOAD_BYTES, DSCP_TRIMMABLE)
     link_parameters.write(row, LinkParameters(rate_bps=_SETTINGS.rate_bps, trim_bytes=1))
-    with _opened(link.a.ifname) as sender, _opened(link.b.ifname) as receiver:
+    with opened(link.a.ifname) as sender, opened(link.b.ifname) as receiver:
         sender.send(frame)
         received = _next_of_ours(receiver)
     if not 0 < received < len(frame) - _PAYLOAD_BYTES or int(row["trimmed_packets"]) != 1:
@@ -75,21 +74,14 @@ def _trim_one(program: LinkProgram, link: Link) -> None:
 
 
 def _next_of_ours(receiver: socket.socket) -> int:
-    """The bytes of the first packet with our addresses (the kernel sends some of its own); 0 when none comes."""
+    """The bytes of the first packet that is ours (the kernel sends some of its own); 0 when none comes."""
     while True:
         try:
             frame = receiver.recv(1 << 14)
         except TimeoutError:
             return 0
-        if frame[:12] == bytes(12):
+        if is_ours(frame):
             return len(frame)
-
-
-def _opened(ifname: str) -> socket.socket:
-    raw = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(0x86DD))
-    raw.bind((ifname, 0x86DD))
-    raw.settimeout(_TIMEOUT_S)
-    return raw
 
 
 if __name__ == "__main__":
