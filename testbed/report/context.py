@@ -16,6 +16,7 @@ LABELS: Mapping[str, str] = {
     "mrc": "MRC", "mrc-no-trim": "MRC, switches without trimming", "rc-bgp": "RC over BGP", "rc-bgp-ovs": "RC over BGP (OVS)",
     "tcp-bgp": "TCP over BGP", "mrc-bgp": "MRC over BGP", "rc-static": "RC, static path",
 }  # fmt: skip
+LISTED: Mapping[str, str] = {"mrc-no-trim": "MRC without trimming", "rc-static": "RC on a static path"}
 DEFAULTS: Mapping[str, type] = {
     "mrc": MrcParams, "mrc-no-trim": MrcParams, "mrc-bgp": MrcParams, "rc-bgp": RcParams, "rc-bgp-ovs": RcParams, "rc-static": RcParams,
 }  # fmt: skip
@@ -33,6 +34,11 @@ ACK_TIMEOUT_UNIT_S = 4.096e-6  # InfiniBand: local ACK timeout = 4.096 us x 2^ex
 def label(arm: str) -> str:
     """An arm's name for people."""
     return LABELS.get(arm, arm)
+
+
+def in_list(arm: str) -> str:
+    """An arm's name for people, without a comma: for lists of several arms."""
+    return LISTED.get(arm) or label(arm)
 
 
 def transport_parameters(run: ArmRun) -> dict[str, Any]:
@@ -193,7 +199,7 @@ def rc_line(data: RunData) -> str:
 
 def conservative_line(data: RunData) -> str:
     """The round trips of each arm, named for what they are, and why the comparison is conservative for MRC."""
-    told = [f"{label(run.arm)} {text}" for run in first_runs(data) if (text := _rtt_text(run))]
+    told = [f"{in_list(run.arm)} {text}" for run in first_runs(data) if (text := _rtt_text(run))]
     ours = ", ".join(told) or "milliseconds"
     return f"Round trips here: {ours}; on hardware about 10 us. BGP's timers run in real time, so the comparison is conservative for MRC."
 

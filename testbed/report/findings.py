@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from testbed.report.context import label
+from testbed.report.context import in_list
 from testbed.report.statistics import NEGLIGIBLE_SHARE, STALLED_RATIO
 
 ALIKE_SHARE = 0.1  # arms that differ by less than this share of the larger value are called alike
@@ -50,15 +50,15 @@ def steps_title(summary: Mapping[str, Any]) -> str:
         worst = max(values(summary, arm, "step_over_median_p100"), default=None)
         told = f"slowest step {number(worst or 0)}x the healthy median" if worst else "no step was completed"
         measured = values(summary, arm, "steps_completed")
-        parts.append(f"{label(arm)}: {told}, {crashes(summary, arm)}" if measured else f"{label(arm)}: not measured")
+        parts.append(f"{in_list(arm)}: {told}, {crashes(summary, arm)}" if measured else f"{in_list(arm)}: not measured")
     return "; ".join(parts) or "No arm was measured"
 
 
 def healthy_sentence(summary: Mapping[str, Any]) -> str:
     """The arms' own healthy medians: stalls and losses are measured against these, so a reader must see when they differ."""
     medians = {arm: told["healthy_median_s"]["median"] for arm, told in summary["arms"].items()}
-    known = [f"{label(arm)} {seconds(median)}" for arm, median in medians.items() if median is not None]
-    strays = [f"{label(arm)} {share:.1%}" for arm in summary["arms"] if (share := _stray(summary, arm)) is not None]
+    known = [f"{in_list(arm)} {seconds(median)}" for arm, median in medians.items() if median is not None]
+    strays = [f"{in_list(arm)} {share:.1%}" for arm in summary["arms"] if (share := _stray(summary, arm)) is not None]
     tail = f" The slowest step that no fault touched was above it by: {', '.join(strays)}." if strays else ""
     return f"Healthy step (median), against which each arm is measured: {', '.join(known) or 'not measured'}.{tail}"
 
@@ -94,7 +94,7 @@ def _apart(ranges: Sequence[Sequence[float]]) -> bool:
 def _ranking(summary: Mapping[str, Any], what: str, told: Mapping[str, float], better: str, apart: bool = True) -> str:
     if not told:
         return f"{what}: not measured"
-    listed = ", ".join(f"{label(arm)} {seconds(value)}" for arm, value in told.items())
+    listed = ", ".join(f"{in_list(arm)} {seconds(value)}" for arm, value in told.items())
     return f"{what}: {listed}{_tail(told, negligible_s(summary, told), better, apart)}"
 
 
@@ -113,8 +113,8 @@ def _tail(told: Mapping[str, float], floor: float, better: str, apart: bool) -> 
     if not apart:
         return ": no clear difference, the repeats' ranges overlap"
     if told[best] <= floor:  # a ratio to next to nothing would be a large number without meaning
-        return f": {label(best)} under {NEGLIGIBLE_SHARE:.0%} of a step" if floor else f": {label(best)} is ahead"
-    return f": {label(best)} {number(told[worst] / told[best])}x {better} than {label(worst)}"
+        return f": {in_list(best)} under {NEGLIGIBLE_SHARE:.0%} of a step" if floor else f": {in_list(best)} is ahead"
+    return f": {in_list(best)} {number(told[worst] / told[best])}x {better} than {in_list(worst)}"
 
 
 # --- detection ---------------------------------------------------------------------------------------------------------------------------
@@ -127,14 +127,14 @@ def detection_title(summary: Mapping[str, Any]) -> str:
     parts = []
     for arm in summary["arms"]:
         known = [f"{told} after {start}" for start, name in DETECTION_STARTS if (told := _in_both(summary, arm, f"{name}_median"))]
-        parts += [f"{label(arm)}'s last packet into a dead path (median): {', '.join(known)}"] if known else []
+        parts += [f"{in_list(arm)}'s last packet into a dead path (median): {', '.join(known)}"] if known else []
     return "; ".join(parts) or "No path was retired for a fault"
 
 
 def detection_sentence(summary: Mapping[str, Any]) -> str:
     """As the title, with the longest times and the base that the round trips are counted in."""
     longest = [
-        f"{label(arm)} {told} after {start}"
+        f"{in_list(arm)} {told} after {start}"
         for arm in summary["arms"] for start, name in DETECTION_STARTS if (told := _in_both(summary, arm, f"{name}_max", "max"))
     ]  # fmt: skip
     tail = f" At most: {', '.join(longest)}. Base RTT: the pair's median of idle probes before the job." if longest else ""
@@ -144,7 +144,7 @@ def detection_sentence(summary: Mapping[str, Any]) -> str:
 def _false_ones(summary: Mapping[str, Any]) -> str:
     """How many EVs were retired without a fault; nothing for an arm that has no EVs."""
     told = {arm: values(summary, arm, "false_retirements") for arm in summary["arms"]}
-    return "".join(f" {label(arm)} retired {plural(sum(seen), 'EV')} without a fault on its path." for arm, seen in told.items() if seen)
+    return "".join(f" {in_list(arm)} retired {plural(sum(seen), 'EV')} without a fault on its path." for arm, seen in told.items() if seen)
 
 
 def _in_both(summary: Mapping[str, Any], arm: str, name: str, which: str = "median") -> str:
@@ -161,6 +161,15 @@ WHAT_KIND_IS: Mapping[str, str] = {
     "silent": "nobody is told: routing waits for its hold timer or the fault's end, a transport for its own timers",
     "switch-kill": "the switch's neighbours lose carrier; the switch itself says nothing",
     "switch-reboot": "the switch's neighbours lose carrier, and its tables or sessions have to come back",
+    "switch-hang": "links and sessions stay up, and data is not forwarded",
+    "remote": "only one end sees it, the other keeps sending into it",
+    "one-way": "what one end sends is lost and nobody is told; the other way works",
+    "loss": "a share of the packets is lost by chance",
+    "rate": "the link is slower, and loses nothing by itself",
+    "port": "the host's own port goes down, both ends see it",
+    "bundle": "several links fail at once",
+    "flap": "the link goes down and comes back again and again",
+    "host-slow": "a host's processes get a share of the CPU; the network is sound",
 }
 
 
@@ -173,7 +182,7 @@ def kinds_sentence(summary: Mapping[str, Any]) -> list[str]:
 def _kind(summary: Mapping[str, Any], kind: str) -> str:
     groups = {arm: told["by_kind"][kind] for arm, told in summary["arms"].items() if kind in told.get("by_kind", {})}
     what = f" ({WHAT_KIND_IS[kind]})" if kind in WHAT_KIND_IS else ""
-    cost = "; ".join(f"{label(arm)} {_cost(group)}" for arm, group in groups.items())
+    cost = "; ".join(f"{in_list(arm)} {_cost(group)}" for arm, group in groups.items())
     medians = {arm: _alone_first(group)["stall_median_s"] for arm, group in groups.items()}
     known = {arm: median for arm, median in medians.items() if median is not None}
     return f"A {kind} fault{what} cost the job: {cost}{_kind_tail(summary, known)}."
@@ -203,10 +212,8 @@ def _cost(group: Mapping[str, Any]) -> str:
     return f"{seconds(used['stall_median_s'])} (median{alone}; at most {seconds(group['stall_max_s'])}{shared}; {traffic})"
 
 
-def findings(summary: Mapping[str, Any]) -> list[str]:
-    """The findings for the report's head."""
-    if not summary["arms"]:
-        return ["No arm was measured."]
+def step_findings(summary: Mapping[str, Any]) -> list[str]:
+    """The findings of a job of steps for the report's head."""
     return [
         steps_title(summary) + ".", healthy_sentence(summary), lost_title(summary) + ".", stalls_title(summary) + ".",
         *kinds_sentence(summary), detection_sentence(summary),
@@ -223,4 +230,4 @@ def kinds_title(summary: Mapping[str, Any]) -> str:
 def _kind_medians(summary: Mapping[str, Any], kind: str) -> str:
     groups = {arm: told["by_kind"][kind] for arm, told in summary["arms"].items() if kind in told.get("by_kind", {})}
     medians = {arm: _alone_first(group)["stall_median_s"] for arm, group in groups.items()}
-    return ", ".join(f"{label(arm)} {'no impact' if median is None else seconds(median)}" for arm, median in medians.items())
+    return ", ".join(f"{in_list(arm)} {'no impact' if median is None else seconds(median)}" for arm, median in medians.items())

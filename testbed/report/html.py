@@ -13,7 +13,7 @@ import jinja2
 from matplotlib.figure import Figure
 
 from testbed.files import write_text
-from testbed.report import context, findings, style
+from testbed.report import context, findings, findings_head, style
 from testbed.report.metrics import METRICS
 from testbed.report.model import ArmRun
 from testbed.report.plots import CAPTIONS, draw
@@ -56,7 +56,7 @@ def page(data: RunData, summary: dict[str, Any]) -> dict[str, Any]:
         "hypothesis": str(scenario.get("hypothesis") or ""), "headline": headline(verdicts, summary, errors(data)), "verdicts": verdicts,
         "fidelity": summary["fidelity"], "fidelity_line": context.fidelity_line(summary), "problems": summary["problems"],
         "errors": errors(data),
-        "findings": [*findings.findings(summary), *filter(None, [context.hold_sentence(data)])],
+        "findings": [*findings_head.findings(summary), *filter(None, [context.hold_sentence(data)])],
         "arms": [(arm, context.label(arm)) for arm in summary["arms"]],
         "metric_rows": metric_rows(summary), "fault_rows": fault_rows(data, summary), "kind_rows": group_rows(summary, "by_kind"),
         "tier_rows": group_rows(summary, "by_tier"), "allowed": [allowed(run, data.scenario) for run in context.first_runs(data)],

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from matplotlib.figure import Figure
 
-from testbed.report import plot_faults, plot_network, plot_steps, style
+from testbed.report import plot_congestion, plot_evs, plot_faults, plot_links, plot_paths, plot_steps, plot_streams, style
 from testbed.report.context import footer
+from testbed.report.model import STREAMS
 from testbed.report.reading import RunData, read_run
 from testbed.report.summary import summarise_data
 
@@ -43,8 +44,24 @@ CAPTIONS = {
         "fault came is only found out at its next packet, so the second figure holds idle time of the job (its compute phase) too."
     ),
     "links": (
-        "Bytes carried by each direction of each link inside the fabric that any arm used, sorted: how evenly an arm loads what it "
-        "could use."
+        "How much of its rate each direction of each link inside the fabric carried, sorted, for each tier and way: hot and idle links "
+        "stand at the two ends. Of a job of streams all link directions are shown, of other jobs those that carried data in any arm."
+    ),
+    "flows": (
+        "Goodput of each flow over time (payload that its receiver acknowledged, in bins of 500 ms). The dashed level is what full packets "
+        "on a host's links can carry; headers take the rest of the rate."
+    ),
+    "shares": (
+        "Each flow's goodput as a share of its fair rate: max-min over the hosts' links alone, so what the fabric costs a flow is seen as "
+        "a bar below 1. The first 2 s of a flow are left out."
+    ),
+    "congestion": (
+        "Packets that all links together trimmed, marked (ECN) and dropped because a queue was full, a second, and the windows that MRC's "
+        "senders kept meanwhile. What a fault or chance took is not among them."
+    ),
+    "evs": (
+        "Data packets in 100 ms on the EVs of one pair around one fault: the EVs that it hit against the range of all others. Bars at the "
+        "foot say when a hit EV was ASSUMED_BAD, ticks when it was probed."
     ),
 }
 
@@ -52,17 +69,30 @@ CAPTIONS = {
 def draw(data: RunData, summary: dict[str, Any]) -> Iterator[tuple[str, Figure]]:
     """Every picture that the run has data for, as (name, figure). Use inside style.styled()."""
     lines = footer(data, summary)
+    yield from _of_streams(data, summary, lines) if summary["job"] == STREAMS else _of_steps(data, summary, lines)
+    yield "paths", plot_paths.paths_of_pair(data, summary, lines)
+    for name, figure in (
+        ("evs", plot_evs.evs_of_fault(data, lines)),
+        ("detection", plot_faults.detection_times(summary, lines)),
+        ("congestion", plot_congestion.congestion_over_time(data, summary, lines)),
+    ):
+        if figure is not None:
+            yield name, figure
+    yield "links", plot_links.link_use_picture(data, lines)
+
+
+def _of_steps(data: RunData, summary: dict[str, Any], lines: Sequence[str]) -> Iterator[tuple[str, Figure]]:
     yield "steps", plot_steps.step_times(data, summary, lines)
     yield "stalls", plot_steps.stall_distribution(data, summary, lines)
     yield "lost", plot_steps.lost_job_time(data, summary, lines)
     costs = plot_faults.fault_costs(summary, lines)
     if costs is not None:
         yield "faults", costs
-    yield "paths", plot_network.paths_of_pair(data, summary, lines)
-    detection = plot_faults.detection_times(summary, lines)
-    if detection is not None:
-        yield "detection", detection
-    yield "links", plot_network.link_use(data, lines)
+
+
+def _of_streams(data: RunData, summary: dict[str, Any], lines: Sequence[str]) -> Iterator[tuple[str, Figure]]:
+    yield "flows", plot_streams.flows_over_time(data, summary, lines)
+    yield "shares", plot_streams.flow_shares(summary, lines)
 
 
 def write_plots(run_dir: Path) -> list[Path]:

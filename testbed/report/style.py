@@ -20,7 +20,7 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.patches import Patch
 
-from testbed.report.context import LABELS
+from testbed.report.context import LABELS, LISTED
 from testbed.report.model import ArmRun
 
 TITLE_PT, TEXT_PT, FOOTER_PT = 14.0, 11.0, 8.0
@@ -35,12 +35,15 @@ RC: Mapping[str, Any] = {
 }  # fmt: skip
 
 
+Line = Literal["-", "--", "-.", ":"]
+
+
 @dataclass(frozen=True)
 class ArmStyle:
     """How one arm is drawn everywhere."""
 
     colour: str
-    line: Literal["-", "--", "-.", ":"]
+    line: Line
     marker: str
     hatch: str
 
@@ -105,7 +108,7 @@ def frame(title: str, footer: Sequence[str], height_in: float) -> Figure:
 
 def _held_together(title: str) -> str:
     """The title with arms' names and numbers with their units made unbreakable."""
-    for name in LABELS.values():
+    for name in (*LABELS.values(), *LISTED.values()):
         title = title.replace(name, name.replace(" ", "\N{NO-BREAK SPACE}"))
     return re.sub(r"(?<=\d) (?=m?s\b|base RTT)", "\N{NO-BREAK SPACE}", title).replace("base RTT", "base\N{NO-BREAK SPACE}RTT")
 

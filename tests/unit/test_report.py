@@ -18,6 +18,7 @@ from testbed.report import (
     METRICS,
     context,
     findings,
+    findings_head,
     html,
     judge,
     plot_steps,
@@ -170,7 +171,7 @@ def test_an_arm_without_steps_is_not_called_free_of_crashes(run):
 
 
 def test_nothing_measured_claims_nothing():
-    assert findings.findings({"arms": {}}) == ["No arm was measured."]
+    assert findings_head.findings({"arms": {}}) == ["No arm was measured."]
 
 
 def unrendered(run: Path) -> dict:
@@ -182,7 +183,7 @@ def unrendered(run: Path) -> dict:
     return html.page(data, summary)
 
 
-PICTURES = ("steps", "stalls", "lost", "faults", "paths", "detection", "links")
+PICTURES = ("steps", "stalls", "lost", "faults", "paths", "evs", "detection", "links")
 
 
 def test_no_ratio_to_next_to_nothing(tmp_path):

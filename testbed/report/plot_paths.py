@@ -1,8 +1,7 @@
-"""Pictures of the network: the EVs of one pair over time, how fast dead paths were left, how evenly links were used."""
+"""Picture of one pair's EVs over time: what each carried, when it was retired and probed, which faults lay on its path."""
 
 from __future__ import annotations
 
-import statistics as stdlib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,9 +14,9 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 
-from testbed.report import effects, findings, style, tables
+from testbed.report import effects, style, tables
 from testbed.report.context import label
-from testbed.report.model import ArmRun, LinkCounter
+from testbed.report.model import ArmRun
 from testbed.report.reading import RunData
 
 BIN_S = 0.5  # width of a cell of the picture of paths: five samples
@@ -152,76 +151,3 @@ def _paths_legend(runs: Sequence[ArmRun]) -> list[Any]:
         *(Patch(facecolor=p.get_facecolor(), hatch=p.get_hatch(), edgecolor="#444444", label=f"{p.get_label()} on this path")
           for p in style.fault_handles(runs)),
     ]  # fmt: skip
-
-
-# --- links -------------------------------------------------------------------------------------------------------------------------------
-
-TIERS = (("T0-T1", "t0_", "t1_"), ("T1-T2", "t1_", "t2_"))
-USED_SHARE = 0.01  # a link direction that carried less than this share of the busiest one carried no data: only probes and acknowledgements
-
-
-def used_directions(runs: Iterable[ArmRun]) -> set[tuple[str, str]]:
-    """The link directions inside the fabric that carried data in any of the arms: those that the job could use."""
-    used: set[tuple[str, str]] = set()
-    for run in runs:
-        busiest = max((counter.tx_bytes for counter in run.links), default=0.0)
-        used |= {(c.link, c.from_node) for c in run.links if c.tx_bytes > USED_SHARE * busiest}
-    return used
-
-
-def tier_bytes(counters: Iterable[LinkCounter], used: set[tuple[str, str]], low: str, high: str) -> list[float]:
-    """Bytes of the used link directions between two tiers (names' prefixes, as the contract has them), most first."""
-    tier = (c for c in counters if c.link.startswith(low) and f"-{high}" in c.link and (c.link, c.from_node) in used)
-    return sorted((counter.tx_bytes for counter in tier), reverse=True)
-
-
-def link_use(data: RunData, footer: Sequence[str], repeat: int = 1) -> Figure:
-    """Bytes a link direction, sorted, for each tier inside the fabric: a panel a tier, the arms' bars side by side."""
-    chosen = [next((run for run in runs if run.repeat == repeat), runs[0]) for runs in data.arms.values() if runs]
-    chosen = [run for run in chosen if run.links]
-    used = used_directions(chosen)
-    told = {tier: [(run.arm, tier_bytes(run.links, used, low, high)) for run in chosen] for tier, low, high in TIERS}
-    told = {tier: arms for tier, arms in told.items() if any(volumes for _, volumes in arms)}
-    figure = style.frame(_links_title(told), footer, 0.7 + 2.6 * max(1, len(told)))
-    panels = figure.subplots(max(1, len(told)), 1, squeeze=False)[:, 0]
-    if not told:
-        style.say_nothing_to_show(panels[0], "no link inside the fabric was used, or links.csv is missing")
-        return figure
-    for axes, (tier, arms) in zip(panels, told.items(), strict=True):
-        _links_panel(axes, tier, arms)
-    panels[-1].set_xlabel("link directions that carried data in any arm, busiest first")
-    return figure
-
-
-def _links_panel(axes: Axes, tier: str, told: Sequence[tuple[str, list[float]]]) -> None:
-    width = 0.84 / len(told)
-    for number, (arm, volumes) in enumerate(told):
-        look = style.arm_style(arm)
-        where = np.arange(len(volumes)) - 0.42 + width * (number + 0.5)
-        axes.bar(where, np.array(volumes) / 1e6, width, color=look.colour, alpha=0.85, hatch=look.hatch, edgecolor="white", linewidth=0,
-                 label=f"{label(arm)}: {_evenness(volumes)}")  # fmt: skip
-    axes.set_title(f"{tier} links")
-    axes.set_ylabel("data sent [MB]")
-    axes.set_xticks([])
-    axes.grid(visible=False, axis="x")
-    axes.set_xlim(-0.8, max(len(volumes) for _, volumes in told) - 0.2)
-    axes.set_ylim(0, max(volume for _, volumes in told for volume in volumes) / 1e6 * 1.35)
-    axes.legend(loc="upper right", fontsize=style.TEXT_PT - 1.5, frameon=True, facecolor="white", edgecolor="none", framealpha=1.0)
-
-
-def _evenness(volumes: Sequence[float]) -> str:
-    mean = stdlib.mean(volumes) if volumes else 0.0
-    if mean <= 0:
-        return "nothing sent"
-    idle = sum(volume < USED_SHARE * max(volumes) for volume in volumes)
-    return f"busiest {findings.number(max(volumes) / mean)}x the mean, {idle} of {len(volumes)} idle"
-
-
-def _links_title(told: Mapping[str, Sequence[tuple[str, list[float]]]]) -> str:
-    """Each arm's least even tier: tiers are not mixed, because a job may load one more than the other."""
-    worst: dict[str, float] = {}
-    for arm, volumes in (entry for arms in told.values() for entry in arms):
-        if volumes and stdlib.mean(volumes) > 0:
-            worst[arm] = max(worst.get(arm, 0.0), max(volumes) / stdlib.mean(volumes))
-    parts = [f"{label(arm)} {findings.number(share)}x" for arm, share in worst.items()]
-    return f"Busiest link against its tier's mean: {', '.join(parts)}" if parts else "Use of links: nothing was recorded"
