@@ -6,8 +6,11 @@ import time
 import pytest
 
 from testbed.errors import TestbedError
+from testbed.faults.actions import ACTIONS, flap_changes
 from testbed.faults.injector import Injector
+from testbed.link_settings import LinkSettings
 from testbed.scenario.faults import Fault
+from testbed.scenario.kinds import KINDS
 
 LINK, SWITCH = "t0_1_1-t1_1_1", "t1_1_1"
 
@@ -19,6 +22,7 @@ class Recorder:
         self.done, self.may_boot = [], threading.Event()
         self.may_boot.set()
         self.error = None
+        self.settings = LinkSettings(10_000_000)
 
     def act(self, *what):
         if self.error is not None:
@@ -26,11 +30,41 @@ class Recorder:
         self.done.append(what)
         return time.monotonic(), time.monotonic()
 
-    def set_carrier(self, link, up):
-        return self.act("carrier", link, up)
+    def set_carriers(self, links, up):
+        return self.act("carrier", *links, up)
 
     def set_silent(self, link, on):
         return self.act("silent", link, on)
+
+    def set_remote(self, link, seen_by, on):
+        return self.act("remote", link, seen_by, on)
+
+    def set_one_way(self, link, sender, on):
+        return self.act("one-way", link, sender, on)
+
+    def set_port(self, port, up):
+        return self.act("port", port, up)
+
+    def set_hang(self, switch, on):
+        return self.act("hang", switch, on)
+
+    def lose(self, link, reason, share, sender=None, evs=()):
+        return self.act("lose", link, reason, share, sender, tuple(evs))
+
+    def stop_losing(self, link, reason):
+        return self.act("stop losing", link, reason)
+
+    def slow_link(self, link, reason, rate_bps, sender=None):
+        return self.act("slow", link, reason, rate_bps, sender)
+
+    def restore_rate(self, link, reason):
+        return self.act("restore", link, reason)
+
+    def slow_host(self, host, reason, share, period_s):
+        return self.act("slow host", host, reason, share, period_s)
+
+    def restore_host(self, host, reason):
+        return self.act("restore host", host, reason)
 
     def stop_switch(self, node, orderly):
         return self.act("stop", node, orderly)
@@ -40,8 +74,9 @@ class Recorder:
         return self.act("boot", node)
 
 
-def fault(name, kind, target, at_s, for_s):
-    return Fault(name, kind, target, "link" if "-" in target else "switch", "T1", at_s, for_s, "$")
+def fault(name, kind, target, at_s, for_s, links=None, **params):
+    links = links if links is not None else ((target,) if "-" in target else ())
+    return Fault(name, kind, target, "link" if "-" in target else "switch", "T1", at_s, for_s, "$", params, links)
 
 
 def eventually(condition):
@@ -119,3 +154,90 @@ def test_what_cannot_be_healed_is_named(fabric):
     with pytest.raises(TestbedError, match=f"not healed.*{SWITCH}"):
         injector.finish(timeout_s=0.2)
     fabric.may_boot.set()
+
+
+def test_every_kind_of_a_scenario_has_an_action():
+    assert set(ACTIONS) == set(KINDS)
+
+
+@pytest.mark.parametrize(
+    ("kind", "target", "params", "done"),
+    [
+        ("remote", LINK, {"seen_by": "t0_1_1"}, [("remote", LINK, "t0_1_1", True), ("remote", LINK, "t0_1_1", False)]),
+        ("one-way", LINK, {"from": SWITCH}, [("one-way", LINK, SWITCH, True), ("one-way", LINK, SWITCH, False)]),
+        ("loss", LINK, {"share": 0.5}, [("lose", LINK, "f1", 0.5, None, ()), ("stop losing", LINK, "f1")]),
+        ("loss", LINK, {"share": 1, "from": SWITCH, "evs": [3]}, [("lose", LINK, "f1", 1, SWITCH, (3,)), ("stop losing", LINK, "f1")]),
+        ("rate", LINK, {"rate_bps": 2e6}, [("slow", LINK, "f1", 2e6, None), ("restore", LINK, "f1")]),
+        ("rate", LINK, {"share": 0.25, "from": SWITCH}, [("slow", LINK, "f1", 2.5e6, SWITCH), ("restore", LINK, "f1")]),
+        ("port", "h1-eth0", {}, [("port", "h1-eth0", False), ("port", "h1-eth0", True)]),
+        ("switch-hang", SWITCH, {}, [("hang", SWITCH, True), ("hang", SWITCH, False)]),
+        ("host-slow", "h1", {"share": 0.2, "period_s": 0.1}, [("slow host", "h1", "f1", 0.2, 0.1), ("restore host", "h1", "f1")]),
+    ],
+)
+def test_a_kind_does_and_undoes(fabric, kind, target, params, done):
+    only = fault("f1", kind, target, 0, 1, **params)
+    ACTIONS[kind].begin(fabric, only)
+    ACTIONS[kind].end(fabric, only)
+    assert fabric.done == done
+
+
+def test_the_fibres_of_a_bundle_are_cut_in_one_call(fabric):
+    bundle = fault("f1", "bundle", "a-b+1", 0, 1, links=("a-b", "c-d"), of="carrier")
+    ACTIONS["bundle"].begin(fabric, bundle)
+    assert fabric.done == [("carrier", "a-b", "c-d", False)]
+
+
+def test_a_silent_bundle_silences_each_link(fabric):
+    bundle = fault("f1", "bundle", "a-b+1", 0, 1, links=("a-b", "c-d"), of="silent")
+    ACTIONS["bundle"].end(fabric, bundle)
+    assert fabric.done == [("silent", "a-b", False), ("silent", "c-d", False)]
+
+
+def flap(for_s, down_s=0.2, up_s=0.8, of="carrier"):
+    return fault("f1", "flap", LINK, 0, for_s, down_s=down_s, up_s=up_s, of=of)
+
+
+def test_a_flapping_link_is_up_and_down_by_turns():
+    assert list(flap_changes(flap(2.1))) == [(0.2, True), (1.0, False), (1.2, True), (2.0, False)]
+
+
+def test_the_end_of_a_flap_is_no_change_of_its_own():
+    assert list(flap_changes(flap(1.0))) == [(0.2, True)]
+    assert list(flap_changes(flap(0.2))) == []
+
+
+@pytest.mark.parametrize(("for_s", "changes"), [(0.05, [True, False]), (0.06, [True, False, True])])
+def test_a_flap_ends_up_and_heals_as_often_as_it_cuts(fabric, for_s, changes):
+    events = []
+    injector = injector_of(fabric, [flap(for_s, 0.02, 0.01, "silent")], events)
+    injector.start()
+    eventually(lambda: any(event["event"] == "fault_end" for event in events))
+    injector.finish()
+    states = [on for _silent, _link, on in fabric.done]
+    assert states == [True, False] * (len(states) // 2)
+    assert [event["event"] for event in events] == ["fault_begin", *["flap"] * len(changes), "fault_end"]
+    assert [event["up"] for event in events[1:-1]] == changes
+
+
+def test_a_run_that_ends_while_a_flapping_link_is_down_brings_it_up(fabric):
+    injector = injector_of(fabric, [flap(3600, 3000, 1)])
+    injector.start()
+    eventually(lambda: fabric.done)
+    injector.finish()
+    assert fabric.done == [("carrier", LINK, False), ("carrier", LINK, True)]
+
+
+def test_a_run_that_ends_while_a_flapping_link_is_up_leaves_it(fabric):
+    injector = injector_of(fabric, [flap(3600, 0.01, 3000)])
+    injector.start()
+    eventually(lambda: len(fabric.done) == 2)
+    injector.finish()
+    assert fabric.done == [("carrier", LINK, False), ("carrier", LINK, True)]
+
+
+def test_a_lossy_link_may_be_cut_meanwhile(fabric):
+    injector = injector_of(fabric, [fault("f1", "loss", LINK, 0, 3600, share=0.1), fault("f2", "carrier", LINK, 0.01, 0.01)])
+    injector.start()
+    eventually(lambda: ("carrier", LINK, True) in fabric.done)
+    injector.finish()
+    assert [what for what, *_ in fabric.done] == ["lose", "carrier", "carrier", "stop losing"]
