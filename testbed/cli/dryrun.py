@@ -9,6 +9,7 @@ from typing import Any
 
 import topologies
 from testbed.scenario import Drawn, Fault, Scenario, total_duration_s
+from testbed.scenario.schema_job import AllReduce, Lockstep
 from testbed.units import format_duration, format_rate, format_size
 from topologies import Topology
 
@@ -45,12 +46,25 @@ def plan_lines(scenario: Scenario, topology: Topology, drawn: Drawn, verbose: bo
 
 
 def _job_lines(scenario: Scenario) -> list[str]:
-    job = scenario.job
+    arms = f"arms: {', '.join(scenario.arms)}; repeats: {scenario.repeats}; seed: {scenario.seed}"
+    return [arms, *(_lockstep_lines(scenario, scenario.job) if isinstance(scenario.job, Lockstep) else _stream_lines(scenario))]
+
+
+def _lockstep_lines(scenario: Scenario, job: Lockstep) -> list[str]:
     times = f"compute {format_duration(job.compute_s)}, checkpoint every {job.checkpoint_every} steps"
-    return [
-        f"arms: {', '.join(scenario.arms)}; repeats: {scenario.repeats}; seed: {scenario.seed}",
-        f"job: {len(scenario.job_hosts())} hosts, {job.ring} ring, {format_size(job.vector_bytes)} a step, {times}",
-    ]
+    kind = f"{job.ring} ring" if isinstance(job, AllReduce) else "all-to-all"
+    return [f"job: {len(scenario.job_hosts())} hosts, {kind}, {format_size(job.vector_bytes)} a step, {times}"]
+
+
+def _stream_lines(scenario: Scenario) -> list[str]:
+    record, flows = scenario.job_record(), scenario.flows()
+    each = f"{record['outstanding']} messages of {format_size(record['message_bytes'])} under way on each"
+    lines = [f"  {flow.role} {flow.source} to {flow.target}, {_on(flow.at_s, flow.for_s)}" for flow in flows]
+    return [f"job: {len(flows)} streams between {len(scenario.job_hosts())} hosts, {each}", *lines]
+
+
+def _on(at_s: float, for_s: float) -> str:
+    return f"on from {format_duration(at_s)} to {format_duration(at_s + for_s)}"
 
 
 def _node_lines(topology: Topology, verbose: bool) -> list[str]:

@@ -23,7 +23,7 @@ from testbed.routing.options import BgpOptions
 from testbed.run.agents import AgentPool
 from testbed.run.fidelity import Fidelity, Observations, judge
 from testbed.run.parameters import given_parameters
-from testbed.run.plan import SWITCHING_OF_ARM, JobPlan, agent_config, ring_order, transport_parameters
+from testbed.run.plan import SWITCHING_OF_ARM, agent_configs, rank_order, transport_parameters
 from testbed.run.record import EventLog
 from testbed.run.supervisor import JobSupervisor
 from testbed.scenario import Scenario
@@ -179,29 +179,18 @@ class ArmRun:
 
     @cached_property
     def _ring(self) -> tuple[str, ...]:
-        return ring_order(self.scenario.job_hosts(), self.scenario.job.ring, self._hosts_a_group())
-
-    def _hosts_a_group(self) -> int:
-        """Hosts under one pod, or under one T0 where there are no pods."""
-        nodes = [self.topology.nodes[host] for host in self.topology.hosts]
-        first = nodes[0]
-        if first.pod:
-            return sum(node.pod == first.pod for node in nodes)
-        t0 = self.topology.links_of(first.name)[0].b.node
-        return sum(link.tier == "NIC-T0" for link in self.topology.links_of(t0))
+        return rank_order(self.scenario, self.topology)
 
     def _configs(self) -> dict[str, dict[str, Any]]:
-        job, ring = self.scenario.job, self._ring
-        plan = JobPlan(job.vector_bytes, job.compute_s, job.checkpoint_every, job.restart_s)
-        common: dict[str, Any] = {
-            "arm": self.arm,
-            "params": self._given_parameters(),
-            "job": plan,
-            "seed": self.scenario.seed + self.repeat - 1,
-            "folder": self.folder / "agents",
-            "send_buffer_bytes": max(MIN_SEND_BUFFER_BYTES, self.scenario.queue_bytes * 7 // 8),
-        }
-        return {host: agent_config(self.topology, ring, rank, **common) for rank, host in enumerate(ring)}
+        return agent_configs(
+            self.scenario,
+            self.topology,
+            self.arm,
+            params=self._given_parameters(),
+            seed=self.scenario.seed + self.repeat - 1,
+            folder=self.folder / "agents",
+            send_buffer_bytes=max(MIN_SEND_BUFFER_BYTES, self.scenario.queue_bytes * 7 // 8),
+        )
 
     def _probe_rates(self, fabric: Fabric) -> dict[str, float]:
         """Achieved / asked rate of a sample: both ends of the first link of each tier."""
@@ -228,6 +217,7 @@ class ArmRun:
                 "repeat": self.repeat,
                 "duration_s": round(live.ended - live.start, 3),
                 "ring": list(self._ring),
+                "job": self.scenario.job_record(),
                 "fabric": fabric.manifest(),
                 "transport": transport_parameters(self.arm, self._given_parameters()),
                 "tables_unchanged": outcome.tables_unchanged,

@@ -1,4 +1,4 @@
-"""What each agent is told, as pure data: the ring, the paths to its neighbours, the job. No I/O."""
+"""What each agent is told, as pure data: its share of the job, and the paths to its peers. No I/O."""
 
 from __future__ import annotations
 
@@ -9,20 +9,22 @@ from typing import Any
 
 from hosts.mrc.params import MrcParams
 from hosts.rc.params import RcParams
+from testbed.scenario import Scenario
 from testbed.scenario.derived_links import TRANSPORT_OF_ARM
+from testbed.scenario.schema_job import AllReduce, AllToAll, Streams
+from testbed.scenario.traffic import Flow, hosts_a_group
 from topologies import Topology, addresses, usid
 
 SWITCHING_OF_ARM: Mapping[str, str] = {"mrc": "ovs", "mrc-no-trim": "ovs", "rc-bgp": "frr"}
 
 
 @dataclass(frozen=True)
-class JobPlan:
-    """The job as every rank sees it."""
+class Share:
+    """One agent's share of the job: the protocol's `job`, and whom the host sends to and receives from."""
 
-    vector_bytes: int
-    compute_s: float
-    checkpoint_every: int
-    restart_s: float
+    job: Mapping[str, Any]
+    send_to: Sequence[str]
+    receive_from: Sequence[str]
 
 
 def transport_parameters(arm: str, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -59,35 +61,82 @@ def peer(topology: Topology, source: str, target: str) -> dict[str, Any]:
     }
 
 
-def agent_config(
-    topology: Topology, ring: Sequence[str], rank: int, *, arm: str, params: Mapping[str, Any], job: JobPlan, seed: int, folder: Path,
-    send_buffer_bytes: int,
-) -> dict[str, Any]:
-    """The `config` command of the agent of ring[rank]; its files go to `folder`.
+def rank_order(scenario: Scenario, topology: Topology) -> tuple[str, ...]:
+    """The hosts that run an agent, in the order of their ranks."""
+    job, hosts = scenario.job, scenario.job_hosts()
+    return ring_order(hosts, job.ring, hosts_a_group(topology)) if isinstance(job, AllReduce) else hosts
+
+
+def shares(scenario: Scenario, topology: Topology) -> dict[str, Share]:
+    """Each agent's share, in the order of ranks."""
+    job, hosts = scenario.job, rank_order(scenario, topology)
+    if isinstance(job, AllReduce):
+        return _ring_shares(job, hosts)
+    if isinstance(job, AllToAll):
+        return _exchange_shares(job, hosts)
+    return {host: _stream_share(job, host, scenario.flows()) for host in hosts}
+
+
+def _lockstep(job: AllReduce | AllToAll) -> dict[str, Any]:
+    return {"kind": job.kind, "vector_bytes": job.vector_bytes, "compute_s": job.compute_s, "checkpoint_every": job.checkpoint_every}
+
+
+def _ring_shares(job: AllReduce, ring: Sequence[str]) -> dict[str, Share]:
+    whole = {**_lockstep(job), "ranks": len(ring)}
+    return {host: Share(whole, [ring[(rank + 1) % len(ring)]], [ring[rank - 1]]) for rank, host in enumerate(ring)}
+
+
+def _exchange_shares(job: AllToAll, hosts: Sequence[str]) -> dict[str, Share]:
+    """Destinations in the order of the job: from the next rank on."""
+    whole, others = {**_lockstep(job), "hosts": list(hosts)}, [[*hosts[at + 1 :], *hosts[:at]] for at in range(len(hosts))]
+    return {host: Share(whole, others[rank], others[rank]) for rank, host in enumerate(hosts)}
+
+
+def _stream_share(job: Streams, host: str, flows: Sequence[Flow]) -> Share:
+    incoming = [flow.source for flow in flows if flow.target == host]
+    outgoing = [flow for flow in flows if flow.source == host]
+    told = {
+        "kind": job.kind,
+        "message_bytes": job.message_bytes,
+        "outstanding": job.outstanding,
+        "outgoing": [_outgoing(flow, [other.source for other in flows if other.target == flow.target]) for flow in outgoing],
+        "incoming": [{"from": source} for source in incoming],
+    }
+    return Share(told, [flow.target for flow in outgoing], incoming)
+
+
+def _outgoing(flow: Flow, rivals: Sequence[str]) -> dict[str, Any]:
+    """A flow as its sender has to know it; `rivals` are all senders to its target, in the order of the target's `incoming`."""
+    return {"to": flow.target, "start_s": flow.at_s, "stop_s": flow.at_s + flow.for_s, "place": rivals.index(flow.source)}
+
+
+def agent_configs(
+    scenario: Scenario, topology: Topology, arm: str, *, params: Mapping[str, Any], seed: int, folder: Path, send_buffer_bytes: int
+) -> dict[str, dict[str, Any]]:
+    """The `config` command of every agent, by host in the order of ranks; an agent's files go to `folder`.
 
     A socket that holds less than the link's own queue makes the agent wait when its link is full, as a NIC does, instead of losing packets.
     """
-    host = ring[rank]
-    node = topology.nodes[host]
     files = {"events": "events.jsonl", "steps": "steps.csv", "flows": "flows.csv", "paths": "paths.csv"}
     return {
-        "cmd": "config",
-        "host": host,
-        "rank": rank,
-        "transport": TRANSPORT_OF_ARM[arm],
-        "params": dict(params),
-        "job": {
-            "ranks": len(ring),
-            "vector_bytes": job.vector_bytes,
-            "compute_s": job.compute_s,
-            "checkpoint_every": job.checkpoint_every,
-        },
-        "addresses": {"outer": str(addresses.usid_address(node)), "inner": str(addresses.host_address(node))},
-        "send_to": [peer(topology, host, ring[(rank + 1) % len(ring)])],
-        "receive_from": [peer(topology, host, ring[(rank - 1) % len(ring)])],
-        "files": {kind: str(folder / f"{host}.{suffix}") for kind, suffix in files.items()},
-        "seed": seed,
-        "sockets": {"send_buffer_bytes": send_buffer_bytes},
+        host: {
+            "cmd": "config",
+            "host": host,
+            "rank": rank,
+            "transport": TRANSPORT_OF_ARM[arm],
+            "params": dict(params),
+            "job": dict(share.job),
+            "addresses": {
+                "outer": str(addresses.usid_address(topology.nodes[host])),
+                "inner": str(addresses.host_address(topology.nodes[host])),
+            },
+            "send_to": [peer(topology, host, target) for target in share.send_to],
+            "receive_from": [peer(topology, host, source) for source in share.receive_from],
+            "files": {kind: str(folder / f"{host}.{suffix}") for kind, suffix in files.items()},
+            "seed": seed,
+            "sockets": {"send_buffer_bytes": send_buffer_bytes},
+        }
+        for rank, (host, share) in enumerate(shares(scenario, topology).items())
     }
 
 

@@ -1,4 +1,4 @@
-"""Runs the lockstep job over the agents of one arm: connect, start, restart from a checkpoint after a crash, stop."""
+"""Runs the job over the agents of one arm: connect, start, restart after a crash (from a checkpoint if it has steps), stop."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ PROGRESS_EVERY_S = 5.0
 class JobState:
     """The job as the supervisor knows it."""
 
+    origin: float | None = None  # when the first attempt began, CLOCK_MONOTONIC seconds
     attempt: int = 1
     first_step: int = 0
     crashes: int = 0
@@ -32,14 +33,17 @@ class JobState:
 
 
 class JobSupervisor:
-    """`configs` maps each host to its `config` command; `record` takes history events with raw monotonic `t`."""
+    """`configs` maps each host to its `config` command; `record` takes history events with raw monotonic `t`.
+
+    `checkpoint_every` is None for a job without steps: after a crash it begins anew, but its times still count from the first start.
+    """
 
     def __init__(
         self,
         pool: AgentPool,
         configs: Mapping[str, Mapping[str, Any]],
         *,
-        checkpoint_every: int,
+        checkpoint_every: int | None,
         restart_s: float,
         record: Callable[[Message], None],
         reporter: Reporter,
@@ -60,7 +64,8 @@ class JobSupervisor:
         """Orders the first step of this attempt; returns its time (CLOCK_MONOTONIC seconds)."""
         begin = time.monotonic() + START_MARGIN_S
         state = self.state
-        self._pool.send_all({"cmd": "start", "at": begin, "first_step": state.first_step, "attempt": state.attempt})
+        state.origin = origin = begin if state.origin is None else state.origin
+        self._pool.send_all({"cmd": "start", "at": begin, "first_step": state.first_step, "attempt": state.attempt, "origin": origin})
         self._record({"t": begin, "source": "run", "event": event, "attempt": state.attempt, "step": state.first_step})
         return begin
 
@@ -71,10 +76,13 @@ class JobSupervisor:
             check()
             if now - told >= PROGRESS_EVERY_S:
                 told = now
-                self._reporter.phase(f"step {self.state.reached()}, {self.state.crashes} crashes", until - now)
+                self._reporter.phase(f"{self._progress()}, {self.state.crashes} crashes", until - now)
             got = self._pool.next_message(min(0.5, until - now))
             if got is not None and self._take(*got):
                 self._restart(until)
+
+    def _progress(self) -> str:
+        return "the streams run" if self._checkpoint_every is None else f"step {self.state.reached()}"
 
     def stop(self) -> dict[str, Message]:
         """Ends the job where it is; returns each agent's report."""
@@ -103,23 +111,27 @@ class JobSupervisor:
 
     def _count_wrong_sum(self, host: str, message: Message) -> None:
         self.state.wrong_sums += 1
-        self._record({"t": time.monotonic(), "source": host, "event": "wrong_sum", "step": message["step"]})
-        self._reporter.warn(f"{host}: the sum of step {message['step']} is wrong: the transport delivered wrong data")
+        step, peer = message["step"], message.get("peer")
+        self._record({"t": time.monotonic(), "source": host, "event": "wrong_sum", "step": step, "peer": peer})
+        what = "sum of step" if peer is None else f"data from {peer} of {'message' if self._checkpoint_every is None else 'step'}"
+        self._reporter.warn(f"{host}: the {what} {step} is wrong: the transport delivered wrong data")
 
     def _record_crash(self, host: str, message: Message) -> None:
         self.state.crashes += 1
         now, reason = time.monotonic(), f"{message.get('peer')}: {message.get('reason')}"
         common = {"attempt": self.state.attempt, "step": self.state.reached(), "reason": reason}
         self._record({"t": now, "source": host, "event": "job_crash", **common})
-        self._reporter.warn(f"{host}: QP to {reason}; the job crashed at step {self.state.reached()}")
+        where = "" if self._checkpoint_every is None else f" at step {self.state.reached()}"
+        self._reporter.warn(f"{host}: QP to {reason}; the job crashed{where}")
 
     def _restart(self, until: float) -> None:
-        """The job's processes end together; what was done since the last checkpoint is lost; a new attempt needs `restart_s`."""
+        """The processes end together; of a lockstep job the work since its last checkpoint is lost; a new attempt needs `restart_s`."""
         again = time.monotonic() + self._restart_s
         self._pool.send_all({"cmd": "abort"})
         self._pool.gather("aborted", ANSWER_TIMEOUT_S, self._late)
         state = self.state
-        state.first_step = restart_step(state.completed, len(self._configs), state.first_step, self._checkpoint_every)
+        if self._checkpoint_every is not None:
+            state.first_step = restart_step(state.completed, len(self._configs), state.first_step, self._checkpoint_every)
         state.attempt += 1
         state.completed.clear()
         if again >= until:

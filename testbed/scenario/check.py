@@ -7,19 +7,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from testbed.scenario.check_faults import fault_problems
+from testbed.scenario.check_job import job_problems
 from testbed.scenario.fit import link_problems, packet_problems
 from testbed.scenario.model import build_topology
 from testbed.scenario.options import bgp_problems, transport_problems
 from testbed.scenario.problems import Place, Problem, did_you_mean
 from testbed.scenario.schema import (
     Expectation,
-    Job,
     Run,
 )
 from testbed.units import format_duration
 from topologies import BadTopology, Topology
-
-FLOAT32_BYTES = 4
 
 
 @dataclass
@@ -36,7 +34,7 @@ def check(draft: Draft) -> list[Problem]:
     topology = _topology(sections, problems)
     problems += _arm_problems(sections.get("arms", ()))
     problems += _run_problems(sections["run"]) if "run" in sections else []
-    problems += _job_problems(sections["job"], topology) if "job" in sections else []
+    problems += job_problems(sections["job"], topology, sections.get("run")) if "job" in sections else []
     problems += fault_problems(draft.faults, sections.get("run"), topology)
     problems += [problem for index, item in enumerate(sections.get("expect", ())) for problem in _expect_problems(item, ("expect", index))]
     problems += transport_problems(sections["transport"]) if "transport" in sections else []
@@ -72,30 +70,6 @@ def _run_problems(run: Run) -> list[Problem]:
         return []
     needs = f"warm-up ({format_duration(run.warmup_s)}) and settling ({format_duration(run.settle_s)}) leave no time in a run of"
     return [Problem(("run", "duration"), f"{needs} {format_duration(run.duration_s)}", "make the run longer, or warmup and settle shorter")]
-
-
-def _job_problems(job: Job, topology: Topology | None) -> list[Problem]:
-    problems = []
-    if job.vector_bytes % FLOAT32_BYTES:
-        problems.append(Problem(("job", "vector"), f"{job.vector_bytes} B is not a whole number of float32", "use a multiple of 4 B"))
-    if topology is None:
-        return problems
-    hosts = topology.hosts if job.hosts == "all" else job.hosts
-    problems += [problem for index, host in enumerate(hosts) for problem in _host_problems(host, index, hosts, topology)]
-    if len(hosts) < 2:
-        problems.append(Problem(("job", "hosts"), f"a ring needs two hosts, this one has {len(hosts)}", "list more hosts, or use `all`"))
-    elif job.vector_bytes < FLOAT32_BYTES * len(hosts):
-        least = FLOAT32_BYTES * len(hosts)
-        problems.append(Problem(("job", "vector"), f"is less than one float32 for each of {len(hosts)} hosts", f"use at least {least}B"))
-    return problems
-
-
-def _host_problems(host: str, index: int, hosts: tuple[str, ...], topology: Topology) -> Iterator[Problem]:
-    place = ("job", "hosts", index)
-    if host not in topology.nodes or topology.nodes[host].kind != "host":
-        yield Problem(place, f"there is no host {host!r} in this topology", did_you_mean(host, topology.hosts, "hosts"))
-    elif host in hosts[:index]:
-        yield Problem(place, f"host {host!r} is there twice", "a host has one rank")
 
 
 def _expect_problems(expectation: Expectation, place: Place) -> Iterator[Problem]:

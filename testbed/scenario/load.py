@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError
 
-from testbed.scenario import schema, schema_faults
+from testbed.scenario import schema, schema_faults, schema_job
 from testbed.scenario.check import Draft, check
 from testbed.scenario.model import Point, Scenario
 from testbed.scenario.overrides import apply_override, parse_place, set_value
@@ -28,7 +28,7 @@ SECTIONS: Mapping[str, tuple[Any, Any]] = {
     "hypothesis": (schema.Text, ""),
     "topology": (schema.TopologySpec, _REQUIRED),
     "links": (schema.Links, {}),
-    "job": (schema.Job, {}),
+    "job": (schema_job.JobSpec, {}),
     "run": (schema.Run, _REQUIRED),
     "faults": (Annotated[list[Any], Field(max_length=1000)], []),
     "transport": (schema.Transport, {}),

@@ -12,7 +12,6 @@ from testbed.scenario.derived_links import base_rtt_s, link_settings, queue_byte
 from testbed.scenario.schema import (
     Expectation,
     FatTree,
-    Job,
     Links,
     MultiPlane,
     Option,
@@ -20,7 +19,9 @@ from testbed.scenario.schema import (
     Run,
 )
 from testbed.scenario.schema_faults import Churn, ChurnFault, ExplicitFault
+from testbed.scenario.schema_job import Job
 from testbed.scenario.schema_sweep import Sweep
+from testbed.scenario.traffic import Flow, flows, job_hosts, job_record
 from topologies import Topology
 
 
@@ -60,8 +61,16 @@ class Scenario:
         return build_topology(self.topology)
 
     def job_hosts(self) -> tuple[str, ...]:
-        """The hosts of the job, in the order of the file (`all`: h1, h2 ...)."""
-        return self.build_topology().hosts if self.job.hosts == "all" else self.job.hosts
+        """The hosts of the job, in the order of the file (`all`: h1, h2 ...); of streams those that have a flow."""
+        return job_hosts(self.job, self.build_topology(), self.run.duration_s, self.seed)
+
+    def flows(self) -> tuple[Flow, ...]:
+        """The flows of a job of streams, the same in all arms and repeats; a lockstep job has none."""
+        return flows(self.job, self.build_topology(), self.run.duration_s, self.seed)
+
+    def job_record(self) -> dict[str, Any]:
+        """What arm.json tells of the job, see traffic.job_record."""
+        return job_record(self.job, self.build_topology(), self.run.duration_s, self.seed)
 
     @property
     def queue_bytes(self) -> int:
@@ -78,7 +87,7 @@ class Scenario:
             "name": self.name, "title": self.title, "hypothesis": self.hypothesis,
             "topology": _plain(self.topology),
             "links": {**_plain(self.links), "queue_bytes": self.queue_bytes, "base_rtt_s": base_rtt_s(self.links, self.topology)},
-            "job": {**_plain(self.job), "hosts": list(self.job_hosts())},
+            "job": {**_plain(self.job), "hosts": list(self.job_hosts()), **self.job_record()},
             "run": _plain(self.run),
             "faults": [self._resolved_fault(fault) for fault in self.faults],
             "transport": {name: dict(given) for name, given in self.transport.items()},

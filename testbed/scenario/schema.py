@@ -119,17 +119,6 @@ class Links(Part):
     loss: dict[Tier, Share] = Field(default_factory=dict)
 
 
-class Job(Part):
-    """The lockstep job: compute, then a ring all-reduce of `vector_bytes`, over and over."""
-
-    hosts: Literal["all"] | Annotated[tuple[str, ...], BeforeValidator(as_tuple)] = "all"
-    ring: Literal["adjacent", "strided"] = "adjacent"
-    vector_bytes: Size = Field(256 * 1024, alias="vector", ge=4, le=2**30)
-    compute_s: Duration = Field(0.3, alias="compute")
-    checkpoint_every: int = Field(10, ge=1, le=1_000_000)
-    restart_s: Duration = Field(5.0, alias="restart")
-
-
 class Run(Part):
     """How long an arm runs; no fault begins before `warmup_s`, none is on in the last `settle_s`."""
 
