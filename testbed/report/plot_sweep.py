@@ -10,7 +10,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import NullFormatter, NullLocator
+from matplotlib.ticker import NullFormatter, NullLocator, StrMethodFormatter
 
 from testbed.report import style
 from testbed.report.context import fidelity_line, label
@@ -73,8 +73,9 @@ def _plain_number(value: Any) -> float:
 def draw(data: Mapping[str, Any]) -> Figure:
     """The picture; use inside style.styled()."""
     name = data["metric"]
-    figure = style.frame(finding(data), footer(data), 4.0 + 2.6 * data["relative"])
-    panels = style.panels(figure, [1.4, 1.0] if data["relative"] else [1.0], legend(data["arms"]))
+    heights_in = [3.4, 2.6] if data["relative"] else [3.8]
+    figure = style.frame(finding(data), footer(data), sum(heights_in) + 1.2)
+    panels = style.panels(figure, heights_in, legend(data["arms"]))
     scale = x_scale([point["value"] for point in data["points"]])
     unit, factor = y_unit(metric(name).unit, _known(data, series))
     _panel(panels[0], data, scale, series, factor)
@@ -103,6 +104,8 @@ def _panel(axes: Axes, data: Mapping[str, Any], scale: Scale, read: Reader, fact
         _line(axes, data, arm, scale.moved(DODGE * (number - (len(data["arms"]) - 1) / 2)), read, factor)
     if known and min(known) > 0 and max(known) / min(known) > LOG_Y_RATIO:
         axes.set_yscale("log")
+        axes.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+        axes.yaxis.set_minor_formatter(NullFormatter())
     else:
         axes.set_ylim(min([0.0, *known]), max(known, default=0.0) * 1.08 or 1.0)
 
@@ -115,7 +118,8 @@ def _line(axes: Axes, data: Mapping[str, Any], arm: str, positions: Sequence[flo
     axes.errorbar(positions, middle, yerr=[down, up], clip_on=False, zorder=3, **drawn)
     absent = [x for x, value, point in zip(positions, middle, data["points"], strict=True) if math.isnan(value) and arm in point["arms"]]
     cross: dict[str, Any] = {"color": look.colour, "ms": 9, "mew": 2, "clip_on": False, "zorder": 4}
-    axes.plot(absent, [0.0] * len(absent), "x", transform=axes.get_xaxis_transform(), **cross)
+    for position in absent:
+        axes.plot([position], [0.0], "x", transform=axes.get_xaxis_transform(), **cross)
 
 
 def _scaled(values: Sequence[float | None], factor: float) -> list[float]:

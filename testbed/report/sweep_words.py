@@ -33,7 +33,7 @@ def value_words(value: float | None, unit: str) -> str:
 
 def share_words(value: float | None) -> str:
     """A share in percent."""
-    return "–" if value is None else f"{100 * value:.3g} %"
+    return "–" if value is None else f"{findings.number(100 * value)} %"
 
 
 def spread_words(told: Mapping[str, Any], unit: str) -> str:
@@ -44,23 +44,23 @@ def spread_words(told: Mapping[str, Any], unit: str) -> str:
 
 
 def finding(data: Mapping[str, Any]) -> str:
-    """What the sweep found, each arm from the first point to the last that was measured."""
-    points = data["points"]
+    """What the sweep found: each arm's metric at the first point and at the last that was measured."""
+    points, what = data["points"], metric_words(data["metric"])
     told = "; ".join(_arm_words(data, arm) for arm in data["arms"])
-    return f"{data['label']} from {points[0]['text']} to {points[-1]['text']}: {told or 'nothing was measured'}"
+    return (
+        f"{what[0].upper()}{what[1:]} over {data['label']}, {points[0]['text']} to {points[-1]['text']}: {told or 'nothing was measured'}"
+    )
 
 
 def _arm_words(data: Mapping[str, Any], arm: str) -> str:
-    name, what = data["metric"], metric_words(data["metric"])
-    values = series(data, arm, name)
+    name, texts = data["metric"], [point["text"] for point in data["points"]]
+    values, unit = series(data, arm, name), metric(name).unit
     known = [index for index, value in enumerate(values) if value is not None]
     if not known:
-        return f"{label(arm)}: {what} was not measured"
+        return f"{label(arm)} not measured"
     first, last = known[0], known[-1]
-    at = "" if last == len(values) - 1 else f" at {data['points'][last]['text']}, and was not measured beyond"
-    if data["relative"] and (share := relative(data, arm, name)[last]) is not None:
-        return f"{label(arm)} has {share_words(share)} of its {what}{at}"
-    unit = metric(name).unit
-    if first == last:
-        return f"{label(arm)}: {what} {value_words(values[last], unit)} at {data['points'][last]['text']} only"
-    return f"{label(arm)}: {what} {value_words(values[first], unit)} to {value_words(values[last], unit)}{at}"
+    share = relative(data, arm, name)[last] if data["relative"] else None
+    words = f"{label(arm)} {value_words(values[first], unit)}" + ("" if first == 0 else f" at {texts[first]}")
+    words += f" to {value_words(values[last], unit)}" if last > first else ""
+    words += f" ({share_words(share)})" if share is not None and last > first else ""
+    return words + ("" if last == len(texts) - 1 else f" at {texts[last]}, not measured beyond" if last else ", not measured beyond")

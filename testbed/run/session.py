@@ -36,20 +36,18 @@ class RunOutcome:
 
 
 class OpenRun:
-    """One run while its arms run, one after the other: its folder, its manifest, what came of each arm so far."""
+    """One run while its arms run, one after the other: its folder, its manifest, what came of each arm so far.
+
+    `stopped`: an interrupt or an error keeps its other arms from running.
+    """
 
     def __init__(self, scenario: Scenario, drawn: Drawn, folder: Path, reporter: Reporter) -> None:
         """Writes the folder's first files; `folder` is there already."""
-        self.scenario, self.drawn, self.reporter = scenario, drawn, reporter
+        self.scenario, self.drawn, self.reporter, self.stopped = scenario, drawn, reporter, False
         self.outcome, self.arms, self._manifest = RunOutcome(folder), list[ArmOutcome](), manifest(scenario)
         write_faults(folder / "faults.json", drawn)
         write_text(folder / "scenario.yaml", scenario.source or yaml.safe_dump(scenario.resolved(), sort_keys=False))
         write_json(folder / "manifest.json", self._manifest)
-
-    @property
-    def stopped(self) -> bool:
-        """Whether an interrupt or an error keeps its other arms from running."""
-        return self.outcome.interrupted or self.outcome.exit_code != 0
 
     @property
     def complete(self) -> bool:
@@ -64,9 +62,10 @@ class OpenRun:
             run = ArmRun(self.scenario, topology, self.drawn.faults, arm, repeat, folder / arm / str(repeat), self.reporter)
             self.arms.append(run.execute())
         except KeyboardInterrupt:
-            self.outcome.interrupted = True
+            self.outcome.interrupted = self.stopped = True
             self.reporter.warn("interrupted: what was measured so far is kept, and marked")
         except (TestbedError, OSError) as error:
+            self.stopped = True
             self.outcome.exit_code = error.exit_code if isinstance(error, TestbedError) else HostError.exit_code
             self.outcome.problems.append(f"the run stopped, and what was measured before is kept: {error}")
         finally:
