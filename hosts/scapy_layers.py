@@ -1,7 +1,8 @@
 """scapy layers of the MRC headers, made from the tables of `hosts.wire`: for tests, captures and decoding, never in the packet path.
 
 scapy takes seconds to import, so nothing is imported before `layers()` is called. After that `IPv6(...)/UDP(dport=4791)/...` dissects into
-BTH, the extension headers of its opcode, the payload and the ICRC; packets of RoCE RC stay with scapy's own layer.
+BTH, the extension headers of its opcode, the payload and the ICRC (a trimmed packet has neither); packets of RoCE RC stay with scapy's own
+layer.
 """
 
 from __future__ import annotations
@@ -80,11 +81,17 @@ def _dissect_content(bth: Any, data: bytes, made: dict[str, Any]) -> None:
     """What follows a BTH: extension headers and payload, and the ICRC at the end."""
     from scapy.packet import Packet
 
-    if len(data) < wire.ICRC_BYTES:
+    if len(data) < wire.ICRC_BYTES or _is_trimmed(bth):
         Packet.do_dissect_payload(bth, data)
         return
     Packet.do_dissect_payload(bth, data[: -wire.ICRC_BYTES])
     bth.lastlayer().add_payload(made["ICRC"](data[-wire.ICRC_BYTES :]))
+
+
+def _is_trimmed(bth: Any) -> bool:
+    """Whether the IPv6 header before a BTH has the DSCP of a trimmed packet."""
+    below = bth.underlayer.underlayer if bth.underlayer is not None else None
+    return getattr(below, "tc", 0) >> 2 in wire.TRIM_REASONS
 
 
 def seal(packet: Any) -> bytes:

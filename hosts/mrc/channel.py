@@ -1,7 +1,9 @@
 """Two hosts and the paths between them in virtual time: drives transport cores without sockets, for tests, benchmarks and experiments.
 
 Every path is FIFO in each direction (delay never lets a packet overtake one on the same path) and has a rate; faults are intervals of
-death, random loss and duplication. A host can be stalled, as a process that gets no CPU: packets wait for it in order of arrival.
+death, random loss and duplication. Switches may mark and trim data, by chance or by the queue of a path or of a bottleneck that all paths
+share; what they trim overtakes data, and no later data of its path overtakes it. A host can be stalled, as a process that gets no CPU:
+packets wait for it in order of arrival.
 """
 
 from __future__ import annotations
@@ -12,10 +14,30 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from random import Random
 
+from hosts import wire
 from hosts.core import Core, PathSpec, PeerSpec, Transmit
 
 BITS_PER_BYTE = 8
 OUTER_BYTES = 40 + 14  # outer IPv6 and Ethernet
+SHARED = -1  # in place of a path: the bottleneck
+
+
+@dataclass(frozen=True)
+class Queue:
+    """The data queue of each path, or of one bottleneck of all, in bytes; the same one in each direction. 0 = not at all."""
+
+    ecn_min_bytes: int = 0  # marks begin
+    ecn_max_bytes: int = 0  # everything is marked
+    trim_bytes: int = 0  # what would exceed it is trimmed
+    limit_bytes: int = 0  # what would exceed it is dropped, unless it is trimmed
+    last_hop: bool = False  # no marks, and the other reason
+    shared: bool = False  # one link of `rate_bps` for all paths
+
+    def is_marked(self, backlog_bytes: float, chance: float) -> bool:
+        """Whether a packet that meets this backlog is marked; `chance` is a draw from 0 to 1."""
+        if not self.ecn_max_bytes or self.last_hop:
+            return False
+        return backlog_bytes - self.ecn_min_bytes > chance * (self.ecn_max_bytes - self.ecn_min_bytes)
 
 
 @dataclass
@@ -30,6 +52,9 @@ class Conditions:
     extra_delay_s: Mapping[int, float] = field(default_factory=dict)  # by path
     path_loss: Mapping[int, float] = field(default_factory=dict)  # by path
     dead: tuple[tuple[int, float, float], ...] = ()  # (path, from, until), both directions
+    trimming: float = 0.0  # of data, whatever the queue
+    marking: float = 0.0  # likewise
+    queue: Queue = Queue()
 
     def is_dead(self, path: int, now: float) -> bool:
         """Whether `path` carries nothing at `now`."""
@@ -69,7 +94,7 @@ class Host:
 
 
 class Channel:
-    """Joins two hosts. `log` counts what became of packets: sent, delivered, dead, lost, duplicated."""
+    """Joins two hosts. `log` counts packets: sent, delivered, dead, lost, duplicated, marked, trimmed, queue_dropped."""
 
     def __init__(self, first: Host, second: Host, conditions: Conditions, seed: int = 0, start_s: float = 100.0) -> None:
         self.now = start_s
@@ -120,7 +145,9 @@ class Channel:
                 self.on_send(self.now, self._hosts[index].name, path, transmit)
             packet = bytes(transmit.header) + bytes(transmit.payload) + transmit.trailer
             for _ in range(self._copies(path)):
-                self._fly(index, path, transmit.control, packet)
+                switched = packet if transmit.control else self._switched(index, path, packet)
+                if switched is not None:
+                    self._fly(index, path, transmit.control, switched, len(switched) < len(packet))
 
     def _copies(self, path: int) -> int:
         conditions, rng = self._conditions, self._rng
@@ -136,13 +163,39 @@ class Channel:
             return 2
         return 1
 
-    def _fly(self, index: int, path: int, control: bool, packet: bytes) -> None:
-        conditions, key = self._conditions, (index, path, control)
+    def _switched(self, index: int, path: int, packet: bytes) -> bytes | None:
+        """What the switches make of a data packet: the same, marked or trimmed; None = dropped."""
+        conditions, queue, rng = self._conditions, self._conditions.queue, self._rng
+        if not wire.is_write(packet[wire.BTH_OFFSET]):
+            return packet
+        waits_s = max(0.0, self._free_at.get((index, self._queue_of(path), False), 0.0) - self.now)
+        backlog = waits_s * conditions.rate_bps / BITS_PER_BYTE
+        length = len(packet) + OUTER_BYTES
+        if (queue.trim_bytes and backlog + length > queue.trim_bytes) or rng.random() < conditions.trimming:
+            self.log["trimmed"] += 1
+            return wire.trimmed(packet, wire.TRIMMED_LASTHOP if queue.last_hop else wire.TRIMMED)
+        if queue.limit_bytes and backlog + length > queue.limit_bytes:
+            self.log["queue_dropped"] += 1
+            return None
+        if queue.is_marked(backlog, rng.random()) or rng.random() < conditions.marking:
+            self.log["marked"] += 1
+            return wire.marked(packet)
+        return packet
+
+    def _queue_of(self, path: int) -> int:
+        return SHARED if self._conditions.queue.shared else path
+
+    def _fly(self, index: int, path: int, control: bool, packet: bytes, trimmed: bool) -> None:
+        conditions, urgent = self._conditions, control or trimmed
+        key = (index, path if control else self._queue_of(path), urgent)
         sent_at = max(self.now, self._free_at.get(key, 0.0)) + (len(packet) + OUTER_BYTES) * BITS_PER_BYTE / conditions.rate_bps
         self._free_at[key] = sent_at
         late = conditions.delay_s + conditions.extra_delay_s.get(path, 0.0) + self._rng.random() * conditions.jitter_s
-        arrival_key = (index + 2, path, control)
+        arrival_key = (index + 2, path, urgent)
         arrival = max(sent_at + late, self._free_at.get(arrival_key, 0.0))
         self._free_at[arrival_key] = arrival
+        if trimmed:
+            data_key = (index + 2, path, False)
+            self._free_at[data_key] = max(arrival, self._free_at.get(data_key, 0.0))
         self._count += 1
         heappush(self._flying, (arrival, self._count, 1 - index, packet))

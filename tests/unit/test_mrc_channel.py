@@ -8,68 +8,11 @@ from random import Random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from mrc_lab import START_S, World
 
-from hosts.core import Completion, Event, QpError, Transmit
-from hosts.mrc import MrcCore, MrcParams
-from hosts.mrc.channel import Channel, Conditions, Host, peer_spec
-
-START_S = 100.0
-REGION_BYTES = 1 << 20
-
-
-class World:
-    """Sender a, receiver b, the channel between, and what they reported."""
-
-    def __init__(self, conditions: Conditions = Conditions(), paths: int = 4, seed: int = 1, **params: float) -> None:  # noqa: B008
-        settings = MrcParams.from_mapping(params)
-        self.region = bytearray(REGION_BYTES)
-        self.a = MrcCore("a", "fd00::a", settings, {"b": peer_spec("b", "fd00::b", paths)}, {}, memoryview(bytearray(0)), seed)
-        self.b = MrcCore("b", "fd00::b", settings, {}, {"a": peer_spec("a", "fd00::a", paths)}, memoryview(self.region), seed)
-        self.a.connect({"b": self.b.attributes()})
-        self.b.connect({"a": self.a.attributes()})
-        self.host_a, self.host_b = Host("a", self.a), Host("b", self.b)
-        self.channel = Channel(self.host_a, self.host_b, conditions, seed, START_S)
-        self.completions: list[Completion] = []
-        self.errors: list[QpError] = []
-        self.events: list[Event] = []
-        self.expected = bytearray(REGION_BYTES)
-        self._rng, self._posted, self._kept = Random(seed), 0, []
-
-    def post(self, size_bytes: int, at: int | None = None) -> None:
-        """Queues a message of random bytes, by default behind the former ones."""
-        data = self._rng.randbytes(size_bytes)
-        start = self._rng.randrange(REGION_BYTES - size_bytes + 1) if at is None else at
-        self.expected[start : start + size_bytes] = data
-        self.a.post_write(self.channel.now, "b", memoryview(data), start, self._posted)
-        self._posted += 1
-
-    def run(self, seconds: float) -> None:
-        """Until everything is delivered and acknowledged, the QP failed, or the time is over."""
-        self.channel.run(self.channel.now + seconds, self.settled)
-        self.settled()
-
-    def settled(self) -> bool:
-        """Whether nothing more will happen by itself."""
-        self.completions += self.b.take_completions()
-        self.errors += self.a.take_errors()
-        self.events += self.a.take_events()
-        return bool(self.errors) or (len(self.completions) == self._posted and not self.a.outstanding_messages("b"))
-
-    def run_on(self, seconds: float) -> None:
-        """Lets time pass, idle or not."""
-        self.channel.run(self.channel.now + seconds, lambda: self.settled() and False)
-        self.settled()
-
-    def assert_delivered(self) -> None:
-        """Every message once, in order, with the right bytes."""
-        assert not self.errors
-        assert [completion.imm for completion in self.completions] == list(range(self._posted))
-        assert self.region == self.expected
-
-    def states(self, to: str, reason: str | None = None) -> list[Event]:
-        """EV state changes."""
-        found = [event for event in self.events if event.event == "ev_state" and event.fields["to"] == to]
-        return [event for event in found if reason is None or event.fields["reason"] == reason]
+from hosts.core import Transmit
+from hosts.mrc import MrcParams
+from hosts.mrc.channel import Conditions
 
 
 def test_clean_network_needs_no_retransmission() -> None:

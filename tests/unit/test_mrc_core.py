@@ -7,9 +7,9 @@ from random import Random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from mrc_lab import NOW, PAIR_BYTES, Pair, on_wire
 
 from hosts import wire
-from hosts.core import Transmit
 from hosts.mrc import MrcCore, MrcParams
 from hosts.mrc.channel import peer_spec
 from hosts.mrc.evs import EvSet
@@ -17,43 +17,6 @@ from hosts.mrc.frames import Framer, SackFields, parse_sack
 from hosts.mrc.loss import Packet, Tx
 from hosts.mrc.window import DelayWindow, RttEstimator
 from testbed.errors import UsageError
-
-NOW = 50.0
-REGION_BYTES = 1 << 16
-
-
-class Pair:
-    """A connected sender a and receiver b; packets are carried by hand."""
-
-    def __init__(self, **params: float) -> None:
-        settings = MrcParams.from_mapping({"initial_psn": 1000, "idle_probes": 0, **params})
-        self.region = bytearray(REGION_BYTES)
-        self.a = MrcCore("a", "fd00::a", settings, {"b": peer_spec("b", "fd00::b", 4)}, {}, memoryview(bytearray(0)), 1)
-        self.b = MrcCore("b", "fd00::b", settings, {}, {"a": peer_spec("a", "fd00::a", 4)}, memoryview(self.region), 1)
-        self.a.connect({"b": self.b.attributes()})
-        self.b.connect({"a": self.a.attributes()})
-        attributes = self.b.attributes()
-        self.rkey, self.base, self.qp = attributes["rkey"], attributes["base"], attributes["receive_qps"]["a"]
-        self.framer = Framer("fd00::a", "fd00::b", self.a.attributes()["send_qps"]["b"], self.qp, wire.UDP_PORT)
-
-    def send(self, size_bytes: int = 4096, now: float = NOW) -> list[bytes]:
-        """Posts a message and returns its packets."""
-        self.a.post_write(now, "b", memoryview(Random(3).randbytes(size_bytes)), 0, 42)
-        return [on_wire(t) for t in self.a.transmit(now)]
-
-    def give(self, *packets: bytes, now: float = NOW) -> list[SackFields]:
-        """Delivers packets to b and returns the SACKs."""
-        for packet in packets:
-            self.b.on_datagram(now, 0, memoryview(packet))
-        self.b.on_receive_done(now)
-        return [parse_sack(memoryview(on_wire(t))) for t in self.b.transmit(now)]
-
-    def drops(self) -> dict[str, int]:
-        return self.b.report()["drops"]
-
-
-def on_wire(transmit: Transmit) -> bytes:
-    return bytes(transmit.header) + bytes(transmit.payload) + transmit.trailer
 
 
 def forged(pair: Pair, psn: int = 1000, va: int | None = None, rkey: int | None = None, opcode: int = wire.WRITE_ONLY_IMM) -> bytes:
@@ -74,19 +37,19 @@ def test_forged_packets_are_counted_and_change_nothing(change: dict[str, int], r
     pair = Pair()
     assert pair.give(forged(pair, **change)) == []
     assert pair.drops() == {reason: 1}
-    assert pair.region == bytes(REGION_BYTES)
+    assert pair.region == bytes(PAIR_BYTES)
     assert pair.b.take_completions() == []
 
 
 def test_a_write_just_over_the_regions_end_is_refused() -> None:
     pair = Pair()
-    pair.give(forged(pair, va=pair.base + REGION_BYTES - 63))
+    pair.give(forged(pair, va=pair.base + PAIR_BYTES - 63))
     assert pair.drops() == {"address": 1}
 
 
 def test_a_write_to_the_regions_end_is_accepted() -> None:
     pair = Pair()
-    pair.give(forged(pair, va=pair.base + REGION_BYTES - 64))
+    pair.give(forged(pair, va=pair.base + PAIR_BYTES - 64))
     assert pair.region[-64:] == b"\xee" * 64
 
 
@@ -210,7 +173,7 @@ def test_a_probe_is_answered_on_the_path_it_came_on() -> None:
 
 
 def test_before_connect_nothing_is_placed_or_answered() -> None:
-    pair, region = Pair(), bytearray(REGION_BYTES)
+    pair, region = Pair(), bytearray(PAIR_BYTES)
     settings = MrcParams.from_mapping({"initial_psn": 1000, "idle_probes": 0})
     late = MrcCore("b", "fd00::b", settings, {}, {"a": peer_spec("a", "fd00::a", 4)}, memoryview(region), 1)  # with b's numbers and keys
     header, trailer = pair.framer.probe(3, 1, 5)
@@ -218,7 +181,7 @@ def test_before_connect_nothing_is_placed_or_answered() -> None:
         late.on_datagram(NOW, 0, memoryview(packet))
     late.connect({"a": pair.a.attributes()})
     assert list(late.transmit(NOW)) == []
-    assert region == bytes(REGION_BYTES)
+    assert region == bytes(PAIR_BYTES)
     assert late.report()["drops"] == {"not_connected": 2}
 
 
@@ -271,7 +234,7 @@ def test_a_changed_byte_never_puts_wrong_data_into_the_region(offset: int, flip:
     changed[offset % len(packet)] ^= flip
     pair.give(bytes(changed))
     assert pair.region[:4096] in (bytes(4096), packet[-4100:-4])
-    assert pair.region[4096:] == bytes(REGION_BYTES - 4096)
+    assert pair.region[4096:] == bytes(PAIR_BYTES - 4096)
 
 
 @settings(max_examples=300, deadline=None)
@@ -283,7 +246,7 @@ def test_a_changed_header_with_a_right_icrc_is_never_raised(offset: int, flip: i
     changed[offset] ^= flip
     changed[-4:] = wire.icrc(changed[:-4])
     pair.give(bytes(changed))
-    assert len(pair.region) == REGION_BYTES
+    assert len(pair.region) == PAIR_BYTES
 
 
 # EVs, RTT, window, parameters

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hosts import wire
-from hosts.mrc.frames import CACHE_LIMIT, Framer, Inspector, Malformed, SackFields, parse_sack
-from hosts.wire import BTH, BTH_OFFSET, HEADERS, IMMDT, METH, PETH, RETH, SETH, TSETH, Header
+from hosts.mrc.frames import CACHE_LIMIT, Framer, Inspector, Malformed, NackFields, SackFields, parse_nack, parse_sack
+from hosts.wire import BTH, BTH_OFFSET, HEADERS, IMMDT, METH, NETH, PETH, RETH, SETH, TSETH, Header
 
 A, B = ipaddress.IPv6Address("fd00::a").packed, ipaddress.IPv6Address("fd00::b").packed
 
@@ -175,6 +175,48 @@ def test_a_sack_is_read_as_it_was_said(probe_reply: bool) -> None:
     assert parse_sack(memoryview(bytes(header) + trailer)) == say
 
 
+def test_a_skip_and_a_penalty_are_read_as_they_were_said() -> None:
+    say = SAY._replace(skip=wire.ALWAYS_SKIP, penalty=127)
+    header, trailer = Framer("fd00::a", "fd00::b", 0x11, 0x22, wire.UDP_PORT).sack(4, say)
+    assert parse_sack(memoryview(bytes(header) + trailer)) == say
+
+
+def test_golden_bytes_of_a_sack_that_skips_once_with_a_penalty() -> None:
+    header, _trailer = Framer("fd00::a", "fd00::b", 0x11, 0x22, wire.UDP_PORT).sack(4, SAY._replace(skip=wire.SKIP_ONCE, penalty=3))
+    assert (
+        bytes(header[BTH_OFFSET:]).hex()
+        == (
+            "dc00ffff" + "00000022" + "00000003"  # BTH
+            "0020fffb" + "00010002" + "00110022" + "00ffffff" + "0108ffff" + "8000000000000005"  # SETH: m = 01
+            "1234" + "0022" + "0600" + "0063"  # CC_STATE: penalty 3 in the 7 bits from bit 31 down
+        )
+    )
+
+
+NACK = NackFields(wire.TRIMMED_LASTHOP, 0x10002, 0xABCDEF, 0x1234)
+
+
+def test_fast_nacks_equal_the_tables() -> None:
+    header, trailer = Framer("fd00::a", "fd00::b", 0x11, 0x22, wire.UDP_PORT).nack(4, NACK)
+    neth = {
+        "reason": 2, "entropy": 0x10002, "source_id": 0x11, "destination_id": 0x22, "nack_psn": 0xABCDEF, "tx_timestamp": 0x1234,
+    }  # fmt: skip
+    expected = wire.build(wire.addresses(A, B, 4, 12 + 20 + 4), {"opcode": wire.NACK, "destination_qp": 0x22}, [(NETH, neth)])
+    assert bytes(header) + trailer == expected
+    assert parse_nack(memoryview(bytes(header) + trailer)) == NACK
+
+
+def test_golden_bytes_of_a_nack() -> None:
+    header, _trailer = Framer("fd00::a", "fd00::b", 0x11, 0x22, wire.UDP_PORT).nack(4, NACK)
+    assert (
+        bytes(header[BTH_OFFSET:]).hex()
+        == (
+            "dd00ffff" + "00000022" + "00000000"  # BTH
+            "02000000" + "00010002" + "00110022" + "abcdef00" + "12340000"  # NETH
+        )
+    )
+
+
 def test_fast_probes_equal_the_tables() -> None:
     header, trailer = Framer("fd00::a", "fd00::b", 0x11, 0x22, wire.UDP_PORT).probe(4, 77, 5)
     peth = {"probe_id": 77, "source_id": 0x11, "destination_id": 0x22, "tx_timestamp": 5}
@@ -243,3 +285,44 @@ def test_the_timestamp_counts_units_of_128_ns() -> None:
 
 def test_bth_starts_after_the_addresses() -> None:
     assert BTH_OFFSET == len(wire.addresses(A, B, 0, 0)) == 48
+
+
+# What switches do
+
+
+def data(payload: bytes = bytes(64), imm: int | None = 9) -> bytes:
+    framer = Framer("fd00::a", "fd00::b", 0x11, 0x22, wire.UDP_PORT)
+    opcode = wire.WRITE_MIDDLE if imm is None else wire.WRITE_ONLY_IMM
+    header, trailer = framer.data(7, opcode, wire.TS_BIT | 5, (1, 2), 3, 4, 6, memoryview(payload), imm)
+    return bytes(header) + payload + trailer
+
+
+@pytest.mark.parametrize(("imm", "size"), [(None, 84), (9, 88)])
+@pytest.mark.parametrize(("reason", "dscp"), [(wire.TRIMMED, 12), (wire.TRIMMED_LASTHOP, 16)])
+def test_a_trimmed_packet_ends_behind_its_headers(imm: int | None, size: int, reason: int, dscp: int) -> None:
+    cut = wire.trimmed(data(imm=imm), reason)
+    ip, udp = wire.IPV6.unpack(cut), wire.UDP.unpack(cut, 40)
+    assert (len(cut), ip["payload_length"], udp["length"], ip["traffic_class"]) == (size, size - 40, size - 40, dscp << 2)
+
+
+def test_trimming_keeps_the_mark() -> None:
+    assert wire.IPV6.unpack(wire.trimmed(wire.marked(data())))["traffic_class"] == 12 << 2 | wire.CE
+
+
+def test_a_marked_packet_is_sound_and_known_as_marked() -> None:
+    inspector = Inspector("fd00::b")
+    assert not inspector.inspect(memoryview(data())).marked
+    assert inspector.inspect(memoryview(wire.marked(data()))).marked
+
+
+@pytest.mark.parametrize("ecn", [0, 1, 2])
+def test_only_ce_is_a_mark(ecn: int) -> None:
+    packet = bytearray(data())
+    packet[1] = ecn << 4
+    assert not Inspector("fd00::b").inspect(memoryview(packet)).marked
+
+
+@pytest.mark.parametrize("reason", [wire.TRIMMED, wire.TRIMMED_LASTHOP])
+def test_a_trimmed_packet_needs_no_icrc(reason: int) -> None:
+    head = Inspector("fd00::b").inspect(memoryview(wire.trimmed(data(), reason)))
+    assert (head.trimmed, head.length_bytes, head.qp) == (reason, 88, 0x22)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hosts import wire
-from hosts.mrc.frames import Framer, SackFields
+from hosts.mrc.frames import Framer, NackFields, SackFields
 from hosts.scapy_layers import dissect, layers, seal
 
 FRAMER = Framer("fd00::a", "fd00::b", 0x11, 0x22, wire.UDP_PORT)
@@ -49,6 +49,26 @@ def test_a_sack_dissects_with_signed_offsets() -> None:
     seth = packet[layers()["SETH"]]
     assert (seth.ack_psn_offset, seth.sack_offset, seth.probe_reply, seth.bitmap) == (-5, -1, 1, 1 << 63)
     assert packet[layers()["CC_STATE"]].tx_timestamp == 2
+
+
+def test_a_sack_that_skips_once_dissects() -> None:
+    header, trailer = FRAMER.sack(1, SackFields(3, False, 0, 7, 8, 0, 8, 1, 0, 2, 0, 0, wire.SKIP_ONCE, 5))
+    packet = dissect(bytes(header) + trailer)
+    assert (packet[layers()["SETH"]].m, packet[layers()["CC_STATE"]].rcv_cwnd_pen) == (1, 5)
+
+
+def test_a_nack_dissects() -> None:
+    header, trailer = FRAMER.nack(1, NackFields(wire.TRIMMED, 7, 8, 9))
+    packet = dissect(bytes(header) + trailer)
+    neth = packet[layers()["NETH"]]
+    assert (neth.reason, neth.entropy, neth.nack_psn, neth.tx_timestamp) == (1, 7, 8, 9)
+    assert packet[layers()["ICRC"]].value.to_bytes(4, "little") == trailer
+
+
+@pytest.mark.parametrize(("imm", "last"), [(None, "RETH"), (9, "IMMDT")])
+def test_a_trimmed_packet_dissects_into_headers_alone(imm: int | None, last: str) -> None:
+    packet = dissect(wire.trimmed(data_packet(imm), wire.TRIMMED_LASTHOP))
+    assert (packet.lastlayer().name, packet.tc >> 2, packet[layers()["RETH"]].dma_length) == (last, 16, 8)
 
 
 @pytest.mark.parametrize("imm", [None, 9])

@@ -1,0 +1,107 @@
+"""Two MRC cores that meet in a test: in virtual time over lossy paths (`World`), or with packets carried by hand (`Pair`)."""
+
+from __future__ import annotations
+
+from random import Random
+
+from hosts import wire
+from hosts.core import Completion, Event, QpError, Transmit
+from hosts.mrc import MrcCore, MrcParams
+from hosts.mrc.channel import Channel, Conditions, Host, peer_spec
+from hosts.mrc.frames import Framer, SackFields, parse_sack
+
+START_S = 100.0
+WORLD_BYTES = 1 << 20
+
+
+class World:
+    """Sender a, receiver b, the channel between, and what they reported."""
+
+    def __init__(self, conditions: Conditions = Conditions(), paths: int = 4, seed: int = 1, **params: float) -> None:  # noqa: B008
+        settings = MrcParams.from_mapping(params)
+        self.region = bytearray(WORLD_BYTES)
+        self.a = MrcCore("a", "fd00::a", settings, {"b": peer_spec("b", "fd00::b", paths)}, {}, memoryview(bytearray(0)), seed)
+        self.b = MrcCore("b", "fd00::b", settings, {}, {"a": peer_spec("a", "fd00::a", paths)}, memoryview(self.region), seed)
+        self.a.connect({"b": self.b.attributes()})
+        self.b.connect({"a": self.a.attributes()})
+        self.host_a, self.host_b = Host("a", self.a), Host("b", self.b)
+        self.channel = Channel(self.host_a, self.host_b, conditions, seed, START_S)
+        self.completions: list[Completion] = []
+        self.errors: list[QpError] = []
+        self.events: list[Event] = []
+        self.expected = bytearray(WORLD_BYTES)
+        self._rng, self._posted, self._kept = Random(seed), 0, []
+
+    def post(self, size_bytes: int, at: int | None = None) -> None:
+        """Queues a message of random bytes, by default behind the former ones."""
+        data = self._rng.randbytes(size_bytes)
+        start = self._rng.randrange(WORLD_BYTES - size_bytes + 1) if at is None else at
+        self.expected[start : start + size_bytes] = data
+        self.a.post_write(self.channel.now, "b", memoryview(data), start, self._posted)
+        self._posted += 1
+
+    def run(self, seconds: float) -> None:
+        """Until everything is delivered and acknowledged, the QP failed, or the time is over."""
+        self.channel.run(self.channel.now + seconds, self.settled)
+        self.settled()
+
+    def settled(self) -> bool:
+        """Whether nothing more will happen by itself."""
+        self.completions += self.b.take_completions()
+        self.errors += self.a.take_errors()
+        self.events += self.a.take_events()
+        return bool(self.errors) or (len(self.completions) == self._posted and not self.a.outstanding_messages("b"))
+
+    def run_on(self, seconds: float) -> None:
+        """Lets time pass, idle or not."""
+        self.channel.run(self.channel.now + seconds, lambda: self.settled() and False)
+        self.settled()
+
+    def assert_delivered(self) -> None:
+        """Every message once, in order, with the right bytes."""
+        assert not self.errors
+        assert [completion.imm for completion in self.completions] == list(range(self._posted))
+        assert self.region == self.expected
+
+    def states(self, to: str, reason: str | None = None) -> list[Event]:
+        """EV state changes."""
+        found = [event for event in self.events if event.event == "ev_state" and event.fields["to"] == to]
+        return [event for event in found if reason is None or event.fields["reason"] == reason]
+
+
+NOW = 50.0
+PAIR_BYTES = 1 << 16
+
+
+class Pair:
+    """A connected sender a and receiver b; packets are carried by hand."""
+
+    def __init__(self, paths: int = 4, **params: float) -> None:
+        settings = MrcParams.from_mapping({"initial_psn": 1000, "idle_probes": 0, **params})
+        self.region = bytearray(PAIR_BYTES)
+        self.a = MrcCore("a", "fd00::a", settings, {"b": peer_spec("b", "fd00::b", paths)}, {}, memoryview(bytearray(0)), 1)
+        self.b = MrcCore("b", "fd00::b", settings, {}, {"a": peer_spec("a", "fd00::a", paths)}, memoryview(self.region), 1)
+        self.a.connect({"b": self.b.attributes()})
+        self.b.connect({"a": self.a.attributes()})
+        attributes = self.b.attributes()
+        self.rkey, self.base, self.qp = attributes["rkey"], attributes["base"], attributes["receive_qps"]["a"]
+        self.framer = Framer("fd00::a", "fd00::b", self.a.attributes()["send_qps"]["b"], self.qp, wire.UDP_PORT)
+
+    def send(self, size_bytes: int = 4096, now: float = NOW) -> list[bytes]:
+        """Posts a message and returns its packets."""
+        self.a.post_write(now, "b", memoryview(Random(3).randbytes(size_bytes)), 0, 42)
+        return [on_wire(t) for t in self.a.transmit(now)]
+
+    def give(self, *packets: bytes, now: float = NOW) -> list[SackFields]:
+        """Delivers packets to b and returns the SACKs."""
+        for packet in packets:
+            self.b.on_datagram(now, 0, memoryview(packet))
+        self.b.on_receive_done(now)
+        return [parse_sack(memoryview(on_wire(t))) for t in self.b.transmit(now)]
+
+    def drops(self) -> dict[str, int]:
+        return self.b.report()["drops"]
+
+
+def on_wire(transmit: Transmit) -> bytes:
+    return bytes(transmit.header) + bytes(transmit.payload) + transmit.trailer
