@@ -14,11 +14,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from hosts.recorder import HEADERS
 from testbed.files import write_text
 
-STEPS_COLUMNS = ("attempt", "step", "rank", "host", "start_s", "compute_end_s", "end_s", "ok")
-FLOWS_COLUMNS = ("t_s", "host", "peer", "tx_packets", "rtx_packets", "acked_bytes", "cwnd_packets", "srtt_s")
-PATHS_COLUMNS = ("t_s", "host", "peer", "ev", "state", "tx_packets", "lost_packets", "probes_sent")
+STEPS_COLUMNS, FLOWS_COLUMNS, PATHS_COLUMNS = (tuple(HEADERS[kind].strip().split(",")) for kind in ("steps", "flows", "paths"))
 
 # Fields of an agent's event that are points in time (not durations) and therefore move to the job's clock with the event.
 POINTS_IN_TIME = ("last_tx_s", "first_lost_tx_s")

@@ -97,15 +97,16 @@ def test_a_header_that_an_agent_repeated_is_no_damage(folder):
 
 
 def test_flows_may_call_their_time_t_and_leave_the_host_out(folder):
-    agent(folder, "h7.flows.csv", "t,peer,tx_packets,rtx_packets,acked_bytes,cwnd_packets,srtt_s\n1000.5,h2,3,0,12288,16,0.002\n")
+    header = ",".join(("t", *FLOWS_COLUMNS[2:]))
+    agent(folder, "h7.flows.csv", f"{header}\n1000.5,h2,3,0,12288,16,0.002,1,2\n")
     merge(folder, START, [])
-    assert (folder / "flows.csv").read_text().splitlines() == [",".join(FLOWS_COLUMNS), "0.500000,h7,h2,3,0,12288,16,0.002"]
+    assert (folder / "flows.csv").read_text().splitlines() == [",".join(FLOWS_COLUMNS), "0.500000,h7,h2,3,0,12288,16,0.002,1,2"]
 
 
 def test_paths_of_several_hosts_are_sorted_by_time(folder):
     header = ",".join(PATHS_COLUMNS)
-    agent(folder, "h1.paths.csv", f"{header}\n1002.0,h1,h2,0,GOOD,9,0,0\n")
-    agent(folder, "h2.paths.csv", f"{header}\n1001.0,h2,h1,0,GOOD,9,0,0\n")
+    agent(folder, "h1.paths.csv", f"{header}\n1002.0,h1,h2,0,GOOD,9,0,0,0,0\n")
+    agent(folder, "h2.paths.csv", f"{header}\n1001.0,h2,h1,0,GOOD,9,0,0,0,0\n")
     merge(folder, START, [])
     assert [row["host"] for row in table(folder, "paths.csv")] == ["h2", "h1"]
 
