@@ -35,7 +35,7 @@ def check(draft: Draft) -> list[Problem]:
     problems += _arm_problems(sections.get("arms", ()))
     problems += _run_problems(sections["run"]) if "run" in sections else []
     problems += job_problems(sections["job"], topology, sections.get("run")) if "job" in sections else []
-    problems += fault_problems(draft.faults, sections.get("run"), topology)
+    problems += fault_problems(draft.faults, sections.get("run"), sections.get("links"), topology)
     problems += [problem for index, item in enumerate(sections.get("expect", ())) for problem in _expect_problems(item, ("expect", index))]
     problems += transport_problems(sections["transport"]) if "transport" in sections else []
     problems += bgp_problems(sections["bgp"]) if "bgp" in sections else []

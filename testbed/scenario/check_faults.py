@@ -6,13 +6,14 @@ from collections.abc import Iterator, Sequence
 from itertools import combinations
 from typing import Any
 
+from testbed.link_settings import MIN_RATE_BPS
 from testbed.scenario.faults import Fault, conflict, from_spec
 from testbed.scenario.model import churn_window_s
 from testbed.scenario.problems import Place, Problem, did_you_mean
-from testbed.scenario.schema import Run
-from testbed.scenario.schema_faults import Churn, ChurnFault, ExplicitFault, FlapFault, UniformDown, UnknownDown
+from testbed.scenario.schema import Links, Run
+from testbed.scenario.schema_faults import Churn, ChurnFault, ExplicitFault, FlapFault, RateFault, UniformDown, UnknownDown
 from testbed.scenario.targets import UnknownTarget, aim
-from testbed.units import format_duration
+from testbed.units import format_duration, format_rate
 from topologies import Topology
 
 # More is a mistake in the rate, and would take minutes to draw.
@@ -21,8 +22,8 @@ MAX_EXPECTED_CUTS = 2_000
 MIN_FLAP_S = 0.02
 
 
-def fault_problems(faults: Sequence[tuple[int, Any]], run: Run | None, topology: Topology | None) -> list[Problem]:
-    """What makes no sense in `faults` (index in the file, spec). `run` and `topology` are None where they have problems themselves."""
+def fault_problems(faults: Sequence[tuple[int, Any]], run: Run | None, links: Links | None, topology: Topology | None) -> list[Problem]:
+    """What makes no sense in `faults` (index in the file, spec). The other sections are None where they have problems themselves."""
     problems = []
     for index, spec in faults:
         place = ("faults", index)
@@ -31,6 +32,7 @@ def fault_problems(faults: Sequence[tuple[int, Any]], run: Run | None, topology:
         else:
             problems += _aim_problems(spec, place, topology) if topology else []
             problems += _flap_problems(spec, place) if isinstance(spec, FlapFault) else []
+            problems += _rate_problems(spec, place, links) if isinstance(spec, RateFault) and links else []
             problems += _time_problems(spec, place, run) if run else []
     return problems + (_overlap_problems(faults, topology) if topology else [])
 
@@ -59,6 +61,14 @@ def _flap_problems(spec: FlapFault, place: Place) -> Iterator[Problem]:
             yield Problem(
                 (*place, key), f"{format_duration(value_s)} is too short to be carried out", f"use {format_duration(MIN_FLAP_S)} or more"
             )
+
+
+def _rate_problems(spec: RateFault, place: Place, links: Links) -> Iterator[Problem]:
+    key = "share" if spec.rate_bps is None else "rate"
+    rate_bps = spec.rate_bps or (spec.share or 0.0) * links.rate_bps
+    if not MIN_RATE_BPS <= rate_bps < links.rate_bps:
+        bounds = f"{format_rate(MIN_RATE_BPS)} or more, and less than links.rate ({format_rate(links.rate_bps)})"
+        yield Problem((*place, key), f"makes {format_rate(rate_bps)}; it must be {bounds}")
 
 
 def _time_problems(spec: ExplicitFault, place: Place, run: Run) -> Iterator[Problem]:

@@ -204,6 +204,8 @@ def _plain_message(kind: str, context: Mapping[str, Any], detail: Any) -> str:
         return f"must be {word} {context[key]}"
     if kind == "too_short":
         return "must not be empty"
+    if kind == "too_long" and "max_length" in context:
+        return f"must not have more than {context['max_length']} entries"
     if kind == "string_pattern_mismatch":
         return f"{_shown(detail['input'])} must be small letters, digits and dashes (at most 63)"
     return str(detail["msg"])
