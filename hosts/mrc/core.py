@@ -14,7 +14,7 @@ from hosts.mrc.params import MrcParams
 from hosts.mrc.receiver import ReceiveQp
 from hosts.mrc.recovery import Recoveries
 from hosts.mrc.sender import SendQp
-from hosts.wire import ICRC_BYTES, PSN_MASK, RTX_BIT, TS_BIT, WITH_IMMEDIATE
+from hosts.wire import A_BIT, ICRC_BYTES, PSN_MASK, RTX_BIT, TS_BIT, WITH_IMMEDIATE
 
 QP_MASK = 0xFFFFFF
 FIRST_QP = 0x100  # numbers below are kept for special QPs, as QP 2 of endpoint requests
@@ -139,8 +139,8 @@ class MrcCore:
         if head.trimmed:
             wrong = qp.on_trimmed(head.entropy, psn & PSN_MASK, stamp, va, rkey, length, head.trimmed)
         else:
-            rtx, payload = psn & RTX_BIT != 0, datagram[start:end]
-            wrong = qp.on_data(now, head.entropy, psn & PSN_MASK, rtx, stamp, va, rkey, payload, imm, head.marked, self._completions)
+            rtx, asked, payload = psn & RTX_BIT != 0, psn & A_BIT != 0, datagram[start:end]
+            wrong = qp.on_data(now, head.entropy, psn & PSN_MASK, rtx, asked, stamp, va, rkey, payload, imm, head.marked, self._completions)
         if wrong is not None:
             self._drops[wrong] += 1
 

@@ -47,14 +47,21 @@ class MrcParams:
     rto_max_s: float = 4.0
     rto_retries: int = 7
     # Window
-    cwnd_initial_packets: int = 16
-    cwnd_min_packets: int = 4
-    cwnd_max_packets: int = 64
-    target_delay_share: float = 0.75  # of the base RTT (UEC's suggestion)
-    target_delay_min_s: float = 0.001  # the noise of a software fabric must not look like a queue; more only delays the news of a dead path
-    target_delay_packets: float = 8.0  # at least so many packets' serialisation time, when link_rate_bps is given
-    link_rate_bps: float = 0.0  # rate of the NIC's link; 0 = unknown
+    cwnd_initial_packets: int = 0  # 0 = the largest window
+    cwnd_min_packets: int = 1
+    cwnd_max_packets: int = 0  # 0 = 1.5 BDP (UEC), or 64 when link_rate_bps is not given
+    link_rate_bps: float = 0.0  # rate of the NIC's links; 0 = unknown
     trimming: bool = False  # whether the fabric's switches trim
+    bdp_min_packets: float = 10.0  # a smaller bandwidth-delay product counts as so many, as in the links' thresholds (docs/links.md)
+    target_delay_share: float = 0.0  # of the base RTT; 0 = 0.75 with trimming, 1 without (UEC's suggestions)
+    target_delay_min_s: float = 0.001  # the noise of a software fabric must not look like a queue; more only delays the news of a dead path
+    delay_gain: float = 0.45  # weight of a window's worth of packets in the smoothed delay (htsim: 0.0125 a packet of about 37)
+    fair_increase: float = 0.025  # of the BDP a RTT
+    fast_increase: float = 0.25  # packets for each acknowledged one, when the queue stayed empty for a window's worth
+    empty_delay_share: float = 0.1  # of the target: a smaller delay is an empty queue
+    far_scale: float = 0.7  # above target x (1 + far_scale / sqrt(window)) it shrinks without a mark: own link and last hop do not mark
+    adapt_below: float = 0.5  # share of the window; quick adapt acts when less arrived
+    adapt_kept: float = 0.25  # of the window, in one quick adapt
     base_rtt_window_s: float = 600.0  # long: the tables are static, and a standing queue must not pass for the base RTT
     idle_probes: int = 4  # sent on each EV when the QP is connected, one at a time, to see the RTT of the idle fabric
 
@@ -74,11 +81,15 @@ class MrcParams:
             (self.mpr_packets % 128 != 0 or not 128 <= self.mpr_packets <= 4096, "mpr_packets must be a multiple of 128, 128 to 4096"),
             (not 0 <= self.receiver_penalty <= 127, "receiver_penalty must be 0 to 127"),
             (not 0 <= self.evs <= 65_536, "evs must be 0 (one a path) to 65536"),
-            (not self.cwnd_min_packets <= self.cwnd_initial_packets <= self.cwnd_max_packets, "cwnd must obey min <= initial <= max"),
+            (not self._windows_in_order(), "cwnd must obey min <= initial <= max"),
             (not -1 <= self.initial_psn < 1 << 24, "initial_psn must have 24 bits, or be -1"),
             (not 0 <= self.idle_probes <= 1000, "idle_probes must be 0 to 1000"),
             (not 0 <= self.probe_jitter < 1, "probe_jitter must be 0 to 1"),
         ]
+
+    def _windows_in_order(self) -> bool:
+        given = [packets for packets in (self.cwnd_min_packets, self.cwnd_initial_packets, self.cwnd_max_packets) if packets]
+        return given == sorted(given) and given[0] > 0
 
     @classmethod
     def from_mapping(cls, raw: Mapping[str, Any]) -> MrcParams:
@@ -106,5 +117,5 @@ class MrcParams:
 _AT_LEAST_ONE = ("ev_min_active", "probe_successes", "ack_every", "rto_retries", "cwnd_min_packets", "rack_widen_max")
 _POSITIVE = (
     "probe_interval_s", "ack_delay_s", "initial_rtt_s", "rack_srtt", "rack_min_s", "rack_decay_s", "pto_min_s", "rto_min_s", "rto_max_s",
-    "target_delay_share", "target_delay_min_s", "base_rtt_window_s",
+    "target_delay_min_s", "base_rtt_window_s", "delay_gain", "far_scale",
 )  # fmt: skip

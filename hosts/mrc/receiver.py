@@ -51,6 +51,7 @@ class ReceiveQp:
         entropy: int,
         psn24: int,
         rtx: bool,
+        asked: bool,
         stamp: int,
         va: int,
         rkey: int,
@@ -59,7 +60,7 @@ class ReceiveQp:
         marked: bool,
         done: list[Completion],
     ) -> str | None:
-        """Places one data packet; `marked` says that it met a queue. Returns the reason to count when it was refused, else None."""
+        """Places one data packet; `asked`: SACK at once, `marked`: it met a queue. Returns the reason to count if refused, else None."""
         if self._framer is None:
             return "not_connected"
         expected = self._cack + 1
@@ -78,7 +79,7 @@ class ReceiveQp:
         self._region[start : start + len(payload)] = payload
         self.received_packets += 1
         self._received_bytes += len(payload)
-        self._count_in(now, psn, entropy, stamp, imm, done)
+        self._count_in(now, psn, entropy, stamp, imm, asked, done)
         if marked:
             self._acknowledge(held=False, skip=SKIP_ONCE)
         elif rtx:  # its EV is news that the sender must not lose in a batch
@@ -110,7 +111,7 @@ class ReceiveQp:
         self.nacks_sent += 1
         return None
 
-    def _count_in(self, now: float, psn: int, entropy: int, stamp: int, imm: int | None, done: list[Completion]) -> None:
+    def _count_in(self, now: float, psn: int, entropy: int, stamp: int, imm: int | None, asked: bool, done: list[Completion]) -> None:
         """Books a new packet, with what it completes."""
         ahead = psn - self._cack - 1
         if imm is not None:
@@ -122,7 +123,7 @@ class ReceiveQp:
             self._mask |= 1 << ahead
             if self._nacked:
                 self._nacked &= ~(1 << ahead)
-        self._note(now, psn, entropy, stamp, in_order, imm is not None or len(done) > completed)
+        self._note(now, psn, entropy, stamp, in_order, asked or imm is not None or len(done) > completed)
 
     def _advance(self, done: list[Completion]) -> None:
         """The next expected PSN arrived: moves the cumulative PSN over all that follow without a gap."""

@@ -14,10 +14,11 @@ from hosts.mrc.frames import Framer, NackFields, SackFields
 from hosts.mrc.idle import IdleProbes, Lifeline
 from hosts.mrc.loss import Allowance, Flight, Packet, Tx
 from hosts.mrc.message import Outgoing
+from hosts.mrc.nscc import NsccWindow
 from hosts.mrc.params import MrcParams
 from hosts.mrc.recovery import TIMEOUT, TRIMMED, Recoveries
-from hosts.mrc.window import DelayWindow, RttEstimator, Window
-from hosts.wire import DUPLICATE, HELD, NACKED, PSN_MASK, RTX_BIT, SKIP_NONE, TS_BIT, timestamp, unwrap
+from hosts.mrc.window import RttEstimator, Window
+from hosts.wire import A_BIT, DUPLICATE, HELD, NACKED, PSN_MASK, RTX_BIT, SKIP_NONE, TS_BIT, timestamp, unwrap
 
 BITMAP_BITS = 64
 COVERAGES = 4  # newest SACK bitmaps remembered: together they say which PSNs the receiver spoke about
@@ -36,12 +37,12 @@ class SendQp:
         self.rtt = RttEstimator(params)
         self.idle = IdleProbes(self.evs, params)
         self.lifeline = Lifeline(self.evs, params)
-        self.window: Window = DelayWindow(params, self.rtt)
+        self.window: Window = NsccWindow(params, self.rtt, paths)
         self.allowance = Allowance(params, self.rtt)
         self.flight = Flight(self.allowance)
         self.error: QpError | None = None
         self.tx_packets = self.rtx_packets = self.trimmed_packets = self.marked_packets = self.spurious = 0
-        self._events, self._recoveries = events, recoveries
+        self._params, self._events, self._recoveries = params, events, recoveries
         self._framer: Framer | None = None
         self._rkey = self._base = self._penalty = 0
         self._mpr = params.mpr_packets
@@ -50,7 +51,7 @@ class SendQp:
         self.heard = False  # a SACK came since the last on_receive_done
         self._newest_sack = -1
         self._covers: deque[int] = deque(maxlen=COVERAGES)  # first PSNs of the newest SACK bitmaps
-        self._limited = False
+        self._limited, self._flags = False, TS_BIT
         self._look_at: float | None = None
         self._backoff = Backoff(params, self.rtt)
 
@@ -104,7 +105,7 @@ class SendQp:
             packet, wanted = self._urgent.popleft()
             if packet.psn in self._outgoing.packets:
                 yield self._send(packet, now, stamp, wanted)
-        while self.flight.count < self.window.cwnd_packets:
+        while self.flight.count + 1 <= self.window.cwnd_packets:
             next_packet = self._outgoing.next(self._mpr)
             if next_packet is None:
                 self._limited = False
@@ -114,7 +115,7 @@ class SendQp:
 
     def _send(self, packet: Packet, now: float, stamp: int, wanted: Ev | None = None) -> Transmit:
         assert self._framer is not None
-        flags = TS_BIT
+        flags = self._flags
         if packet.tx is None:
             ev = self.evs.pick()
         else:
@@ -181,7 +182,7 @@ class SendQp:
         known = trigger.named(say.entropy, say.stamp) if trigger is not None and not say.cc_flags & DUPLICATE else None
         self._wrong_verdicts(now, named, say)
         acked = self._outgoing.acknowledge(now, cack, base, say.bitmap, known, self.flight.arrived)
-        self._learn(now, acked, known if not say.cc_flags & HELD else None, say.skip == wire.SKIP_ONCE)
+        self._learn(now, acked, known, say.cc_flags & HELD != 0, say.skip == wire.SKIP_ONCE)
         if self._is_news(say.number):
             self._on_news(now, base, say)
         if known is not None and trigger is not None and trigger.count > 1:
@@ -251,18 +252,27 @@ class SendQp:
         self._newest_sack = max(endless, self._newest_sack)
         return news
 
-    def _learn(self, now: float, acked: int, sampled: Tx | None, marked: bool) -> None:
-        """RTT, window and timeout from a SACK that acknowledged `acked` packets."""
+    def _learn(self, now: float, acked: int, sampled: Tx | None, held: bool, marked: bool) -> None:
+        """RTT, window and timeout from a SACK that acknowledged `acked` packets; one that was held back tells the window the least RTT."""
         rtt_s = None
         if sampled is not None:
             rtt_s = now - sampled.sent_s
-            self.rtt.sample(now, rtt_s)
-            sampled.ev.sample_rtt(rtt_s)
+            if held:
+                rtt_s -= self._params.ack_delay_s
+            else:
+                self.rtt.sample(now, rtt_s)
+                sampled.ev.sample_rtt(rtt_s)
         if acked:
             if self.lifeline.used:
                 self.lifeline.end()
             self._backoff.progress(now)
         self.window.on_sack(now, acked, rtt_s, self._limited, marked)
+        self._flags = TS_BIT | A_BIT if self._asks() else TS_BIT
+
+    def _asks(self) -> bool:
+        """Whether packets ask for a SACK at once: when too few are in flight, or they come too slowly, for one SACK to cover several."""
+        params, cwnd = self._params, self.window.cwnd_packets
+        return cwnd < params.ack_every or self.rtt.srtt_s > params.ack_gap_delay_s * cwnd
 
     def on_receive_done(self, now: float) -> None:
         """After a batch of SACKs: who was outrun, and who is overdue."""
