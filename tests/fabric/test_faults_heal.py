@@ -25,8 +25,10 @@ def tell() -> dict[str, Any]:
     from fabric_snapshot import differences, settles_to, snapshot
 
     from testbed.fabric import Fabric, LinkSettings
-    from testbed.faults.injector import ACTIONS, Injector
+    from testbed.faults.actions import ACTIONS
+    from testbed.faults.injector import Injector
     from testbed.scenario.faults import Fault
+    from testbed.scenario.targets import resolve
     from topologies import build
 
     fabric = Fabric(build("fat-tree", k=2), LinkSettings(rate_bps=50_000_000), os.environ["SWITCHING"], Path("/run/testbed/x"), {})
@@ -35,28 +37,34 @@ def tell() -> dict[str, Any]:
     healthy = snapshot(fabric)
     nic, lower, upper = "h1-t0_1_1", "t0_1_1-t1_1_1", "t1_1_1-t2_1"
 
-    def carry_out(sequence: str, faults: dict[str, tuple[str, str]]) -> dict[str, Any]:
+    def fault(name: str, kind: str, target: Any, params: dict[str, Any], at_s: float = 0.0, for_s: float = 1.0) -> Fault:
+        found = resolve(fabric.topology, kind, target)
+        return Fault(name, kind, found.name, found.type, found.tier, at_s, for_s, "", params, found.links)
+
+    def words(kind: str, target: Any, params: dict[str, Any]) -> str:
+        return " ".join([kind, target if isinstance(target, str) else "+".join(target), *map(str, params.values())])
+
+    def carry_out(sequence: str, described: dict[str, Any]) -> dict[str, Any]:
         """`sequence` names faults by a letter: its first occurrence begins it, the second ends it."""
+        faults = {letter: fault(letter, *description) for letter, description in described.items()}
         changed = 0
         for place, letter in enumerate(sequence):
-            kind, target = faults[letter]
-            begin, end = ACTIONS[kind]
-            (end if letter in sequence[:place] else begin)(fabric, target)
+            action = ACTIONS[faults[letter].kind]
+            (action.end if letter in sequence[:place] else action.begin)(fabric, faults[letter])
             changed = changed or (len(differences(healthy, snapshot(fabric))) if place == 0 else 0)
         return {"changed": changed, "left": settles_to(fabric, healthy)}
 
     def at_once() -> list[str]:
         """Faults of all kinds on the same few links and switches, each in a thread of its own, ending in another order than they began."""
-        targets = [("carrier", link) for link in (nic, lower, upper)] + [("silent", link) for link in (nic, lower, upper)]
-        targets += [(kind, switch) for kind in ("switch-kill", "switch-reboot") for switch in ("t0_1_1", "t1_1_1", "t2_1")]
         faults = [
-            Fault(f"f{number}", kind, target, "link", "", 0.02 * (number % 5), 0.1 + 0.3 * (number % 4), "")
-            for number, (kind, target) in enumerate(targets)
+            fault(f"f{number}", *description, 0.02 * (number % 5), 0.1 + 0.3 * (number % 4)) for number, description in enumerate(alone)
         ]
-        injector = Injector(fabric, faults, time.monotonic(), lambda _event: None)
-        injector.start()
-        time.sleep(0.2 + max(fault.at_s + fault.for_s for fault in faults))
-        injector.finish()
+        injectors = [Injector(fabric, [one], time.monotonic(), lambda _event: None) for one in faults]
+        for injector in injectors:
+            injector.start()
+        time.sleep(0.2 + max(one.end_s for one in faults))
+        for injector in injectors:
+            injector.finish()
         return settles_to(fabric, healthy)
 
     def ends(link: str) -> list[Any]:
@@ -72,26 +80,43 @@ def tell() -> dict[str, Any]:
             states.append([",UP" in flags, "LOWER_UP" in flags, int(dropped[row]) > 0])
         return states
 
-    story: dict[str, Any] = {"alone": {}, "overlapping": {}, "ends": {}}
-    for kind, targets in (("carrier", (nic, lower, upper)), ("silent", (nic, lower, upper))):
-        for target in targets:
-            begin, end = ACTIONS[kind]
-            begin(fabric, target)
+    story: dict[str, Any] = {"ends": {}, "overlapping": {}}
+    for kind in ("carrier", "silent"):
+        for target in (nic, lower, upper):
+            only = fault("f1", kind, target, {})
+            ACTIONS[kind].begin(fabric, only)
             story["ends"][f"{kind} {target}"] = ends(target)
-            end(fabric, target)
+            ACTIONS[kind].end(fabric, only)
             settles_to(fabric, healthy)
-    alone = [(kind, target) for kind in ("carrier", "silent") for target in (nic, lower, upper)]
-    alone += [(kind, target) for kind in ("switch-kill", "switch-reboot") for target in ("t0_1_1", "t1_1_1", "t2_1")]
-    story["alone"] = {f"{kind} {target}": carry_out("aa", {"a": (kind, target)}) for kind, target in alone}
-    for first, second in (
-        (("carrier", nic), ("switch-kill", "t0_1_1")),
-        (("carrier", lower), ("switch-reboot", "t1_1_1")),
-        (("carrier", upper), ("silent", upper)),
-        (("switch-kill", "t1_1_1"), ("switch-reboot", "t1_1_1")),
-        (("switch-kill", "t1_1_1"), ("switch-kill", "t2_1")),
+    flap = {"down_s": 0.05, "up_s": 0.05, "of": "carrier"}
+    alone: list[tuple[str, Any, dict[str, Any]]] = [(kind, target, {}) for kind in ("carrier", "silent") for target in (nic, lower, upper)]
+    alone += [(kind, switch, {}) for kind in ("switch-kill", "switch-reboot", "switch-hang") for switch in ("t0_1_1", "t1_1_1", "t2_1")]
+    alone += [("remote", nic, {"seen_by": "h1"}), ("remote", nic, {"seen_by": "t0_1_1"}), ("remote", lower, {"seen_by": "t1_1_1"})]
+    alone += [("one-way", nic, {"from": "t0_1_1"}), ("one-way", upper, {"from": "t1_1_1"}), ("port", "h1-eth0", {})]
+    alone += [("loss", lower, {"share": 0.05}), ("loss", upper, {"share": 1.0, "from": "t2_1", "evs": [1, 2]})]
+    alone += [("rate", nic, {"rate_bps": 1e6}), ("rate", lower, {"share": 0.5, "from": "t0_1_1"})]
+    alone += [("bundle", (nic, lower), {"of": "carrier"}), ("bundle", (lower, upper), {"of": "silent"}), ("flap", upper, flap)]
+    story["alone"] = {words(*description): carry_out("aa", {"a": description}) for description in alone}
+    every, some = ("abab", "abba", "baba", "baab"), ("abab", "abba")
+    remote, port = ("remote", lower, {"seen_by": "t1_1_1"}), ("port", "h1-eth0", {})
+    for sequences, first, second in (
+        (every, ("carrier", nic, {}), ("switch-kill", "t0_1_1", {})),
+        (every, ("carrier", lower, {}), ("switch-reboot", "t1_1_1", {})),
+        (every, ("carrier", upper, {}), ("silent", upper, {})),
+        (every, ("switch-kill", "t1_1_1", {}), ("switch-reboot", "t1_1_1", {})),
+        (every, ("switch-kill", "t1_1_1", {}), ("switch-kill", "t2_1", {})),
+        (every, port, ("carrier", nic, {})),
+        (some, port, ("switch-kill", "t0_1_1", {})),
+        (some, remote, ("carrier", lower, {})),
+        (some, remote, ("switch-reboot", "t1_1_1", {})),
+        (some, ("one-way", lower, {"from": "t0_1_1"}), remote),
+        (some, ("rate", lower, {"share": 0.1}), ("switch-kill", "t1_1_1", {})),
+        (some, ("rate", lower, {"share": 0.1}), ("rate", lower, {"rate_bps": 1e6, "from": "t1_1_1"})),
+        (some, ("loss", lower, {"share": 0.1}), ("loss", lower, {"share": 0.2, "from": "t1_1_1"})),
+        (some, ("switch-hang", "t1_1_1", {}), ("silent", lower, {})),
     ):
-        for sequence in ("abab", "abba", "baba", "baab"):
-            name = f"{sequence}: a {' '.join(first)}, b {' '.join(second)}"
+        for sequence in sequences:
+            name = f"{sequence}: a {words(*first)}, b {words(*second)}"
             story["overlapping"][name] = carry_out(sequence, {"a": first, "b": second})
     story["at_once"] = at_once()
     fabric.verify()
@@ -103,7 +128,7 @@ def tell() -> dict[str, Any]:
 def story(request: pytest.FixtureRequest) -> dict[str, Any]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SWITCHING", request.param)
-        answer: dict[str, Any] = ask(tell, timeout_s=300)
+        answer: dict[str, Any] = ask(tell, timeout_s=420)
     return answer
 
 
