@@ -127,7 +127,7 @@ def detection_title(summary: Mapping[str, Any]) -> str:
     parts = []
     for arm in summary["arms"]:
         known = [f"{told} after {start}" for start, name in DETECTION_STARTS if (told := _in_both(summary, arm, f"{name}_median"))]
-        parts += [f"{in_list(arm)}'s last packet into a dead path (median): {', '.join(known)}"] if known else []
+        parts += [f"{in_list(arm)}'s last packet into a failed path (median): {', '.join(known)}"] if known else []
     return "; ".join(parts) or "No path was retired for a fault"
 
 

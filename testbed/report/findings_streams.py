@@ -127,6 +127,25 @@ def _hot_spot(summary: Mapping[str, Any], arm: str) -> str:
     return f"{share(group['max'])} of its rate ({group['busiest']} {way}; mean of {tier} {way}: {share(group['mean'])})"
 
 
+def faults_sentence(summary: Mapping[str, Any]) -> str:
+    """What faults left of the flows' goodput, by kind; empty without a fault."""
+    kinds = dict.fromkeys(fault["kind"] for told in summary["arms"].values() for entry in told["repeats"] for fault in entry["faults"])
+    parts = [f"{kind}: {told}" for kind in kinds if (told := _under_kind(summary, kind))]
+    what = "Goodput of all flows while a fault was on, of theirs while none was (and of the worst flow)"
+    return f"{what}: {'; '.join(parts)}." if parts else ""
+
+
+def _under_kind(summary: Mapping[str, Any], kind: str) -> str:
+    parts = []
+    for arm, told in summary["arms"].items():
+        faults = (fault for entry in told["repeats"] for fault in entry["faults"])
+        seen = [fault for fault in faults if fault["kind"] == kind and fault["goodput_share"] is not None]
+        if seen:
+            all_flows, worst = (min(fault[name] for fault in seen) for name in ("goodput_share", "worst_flow_share"))
+            parts.append(f"{in_list(arm)} {share(all_flows)} ({share(worst)})")
+    return ", ".join(parts)
+
+
 def network_findings(summary: Mapping[str, Any]) -> list[str]:
     """What holds for any job whose links were counted: congestion, recovery, hot links."""
     return [told for told in (congestion_sentence(summary), recovery_sentence(summary), hot_spot_sentence(summary)) if told]
@@ -134,5 +153,5 @@ def network_findings(summary: Mapping[str, Any]) -> list[str]:
 
 def stream_findings(summary: Mapping[str, Any]) -> list[str]:
     """The findings of a job of streams for the report's head."""
-    told = (slowest_sentence(summary), fairness_sentence(summary), incast_sentence(summary))
+    told = (slowest_sentence(summary), fairness_sentence(summary), incast_sentence(summary), faults_sentence(summary))
     return [sentence for sentence in told if sentence]

@@ -13,9 +13,9 @@ import jinja2
 from matplotlib.figure import Figure
 
 from testbed.files import write_text
-from testbed.report import context, findings, findings_head, style
+from testbed.report import context, findings, findings_head, findings_streams, style
 from testbed.report.metrics import METRICS
-from testbed.report.model import ArmRun
+from testbed.report.model import STREAMS, ArmRun
 from testbed.report.plots import CAPTIONS, draw
 from testbed.report.reading import RunData, read_run
 from testbed.report.summary import summarise_data
@@ -50,7 +50,7 @@ def render(data: RunData, summary: dict[str, Any]) -> str:
 def page(data: RunData, summary: dict[str, Any]) -> dict[str, Any]:
     """Everything on the page but the pictures, as plain values."""
     verdicts = judge(expectations(data.scenario), summary)
-    scenario = data.scenario
+    scenario, streams = data.scenario, summary["job"] == STREAMS
     return {
         "title": str(scenario.get("title") or summary["scenario"]), "name": summary["scenario"], "folder": data.folder.name,
         "hypothesis": str(scenario.get("hypothesis") or ""), "headline": headline(verdicts, summary, errors(data)), "verdicts": verdicts,
@@ -58,8 +58,10 @@ def page(data: RunData, summary: dict[str, Any]) -> dict[str, Any]:
         "errors": errors(data),
         "findings": [*findings_head.findings(summary), *filter(None, [context.hold_sentence(data)])],
         "arms": [(arm, context.label(arm)) for arm in summary["arms"]],
-        "metric_rows": metric_rows(summary), "fault_rows": fault_rows(data, summary), "kind_rows": group_rows(summary, "by_kind"),
-        "tier_rows": group_rows(summary, "by_tier"), "allowed": [allowed(run, data.scenario) for run in context.first_runs(data)],
+        "metric_rows": metric_rows(summary), "fault_rows": fault_rows(data, summary),
+        "kind_rows": [] if streams else group_rows(summary, "by_kind"),
+        "tier_rows": [] if streams else group_rows(summary, "by_tier"), "streams": streams,
+        "allowed": [allowed(run, data.scenario) for run in context.first_runs(data)],
         "fidelity_rows": fidelity_rows(data), "weak": weak_medians(summary), "machine": context.machine_text(data),
         "versions": _table(data.manifest.get("versions")), "revision": str(data.manifest.get("revision") or "unknown"),
         "command": command(data.manifest), "again": again(data, summary), "seed": summary["seed"], "settle_s": summary["settle_s"],
@@ -145,6 +147,9 @@ def _fault_cell(seen: list[dict[str, Any]]) -> dict[str, str]:
     crashes = sum(fault["crashes"] for fault in seen)
     missed = bool(seen) and all(fault["hit"] is False for fault in seen)
     notes = ["no impact: not on its traffic's path"] if missed else []
+    kept = [fault["goodput_share"] for fault in seen if fault["goodput_share"] is not None]
+    worst = [fault["worst_flow_share"] for fault in seen if fault["worst_flow_share"] is not None]
+    notes += [f"goodput {findings_streams.share(min(kept))}, worst flow {findings_streams.share(min(worst))}"] if kept and worst else []
     notes += ["overlapping"] * any(fault["overlapping"] for fault in seen) + [findings.plural(crashes, "crash")] * bool(crashes)
     return {
         "issued": _offset(first["issued_s"], first.get("planned_s")),

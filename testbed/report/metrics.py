@@ -49,6 +49,8 @@ METRICS: tuple[Metric, ...] = (
     Metric("jain", "index", "Jain's index over the shares of flows of the same role, the lowest of the roles; 1 = all alike.", "high"),
     Metric("bottleneck_share", "share", "Goodput into the incast's receiver while all flows are on, of what its link can carry.", "high"),
     Metric("victim_share", "share", "Goodput of the victim while the incast is on, of its own while it is off.", "high"),
+    Metric("fault_goodput_share", "share", "Goodput of all flows while a fault is on, of theirs while none is; the worst fault.", "high"),
+    Metric("fault_worst_flow_share", "share", "As fault_goodput_share, of the flow that lost most.", "high"),
     Metric("trimmed_packets", "packets", "Packets that links cut down to their headers."),
     Metric("marked_packets", "packets", "Packets that links marked (ECN)."),
     Metric("queue_dropped_packets", "packets", "Packets that links dropped because their queue was full."),

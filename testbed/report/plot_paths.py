@@ -137,7 +137,7 @@ def _row_marks(axes: Axes, run: ArmRun, position: int, row: EvRow) -> None:
         axes.add_patch(Rectangle((begin_s, position - 0.22), end_s - begin_s, 0.4, facecolor=BAD_COLOUR, alpha=0.55, edgecolor=BAD_COLOUR))
     axes.vlines(row.probes, position - 0.44, position - 0.26, color="black", linewidth=0.8)
     for fault in run.faults:
-        if fault.happened and row.path and fault.hits(row.path):
+        if fault.happened and row.path and fault.hits(row.path, row.ev):
             colour, hatch = style.fault_look(fault.kind)
             long_s = fault.until_s(run.duration_s) - fault.begin_s
             where = (fault.begin_s, position + 0.22)

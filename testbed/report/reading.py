@@ -116,18 +116,21 @@ def read_arm(folder: Path, planned: Mapping[str, Any], scenario: Mapping[str, An
     return ArmRun(
         arm=folder.parent.name, repeat=int(folder.name), duration_s=_duration_s(info, events, steps), steps=steps,
         faults=fault_intervals(planned, events), events=events, links=links, agents=agents, info=info,
-        problems=(*problems, *_told_problems(folder, info, events, steps, job)), job=job, flows=_flows(job), qps=qps,
+        problems=(*problems, *_told_problems(folder, info, events, steps, job)), job=job,
+        flows=_flows(info) if job.get("kind") == STREAMS else (), qps=qps,
     )  # fmt: skip
 
 
 def _job(scenario: Mapping[str, Any], info: Mapping[str, Any]) -> dict[str, Any]:
-    """The job's section of the scenario, with what arm.json tells of it: kind and flows."""
+    """The job's section of the scenario, with what arm.json tells of it."""
     told = (part.get("job") for part in (scenario, info))
     return {name: value for part in told if isinstance(part, Mapping) for name, value in part.items()}
 
 
-def _flows(job: Mapping[str, Any]) -> tuple[StreamFlow, ...]:
-    listed = job.get("flows")
+def _flows(info: Mapping[str, Any]) -> tuple[StreamFlow, ...]:
+    """The flows of arm.json: the scenario tells only how they are made."""
+    job = info.get("job")
+    listed = job.get("flows") if isinstance(job, Mapping) else None
     found = (_flow(entry) for entry in listed if isinstance(entry, Mapping)) if isinstance(listed, list) else ()
     return tuple(flow for flow in found if flow is not None)
 
@@ -162,7 +165,7 @@ def _told_problems(folder: Path, info: Mapping[str, Any], events: list[Event], s
             what = f"{event.get('lines')} unusable lines of {event.get('file')}"
             found.append(f"{where}: {what} were left out (an agent was killed while writing)")
     streams = job.get("kind") == STREAMS
-    if streams and not _flows(job):
+    if streams and not _flows(info):
         found.append(f"{where}: arm.json tells no flow of its streams, so no flow can be judged")
     if (folder / "steps.csv").exists() and not steps and not streams:
         found.append(f"{where}: steps.csv holds no step")

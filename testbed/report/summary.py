@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from testbed.files import write_text
-from testbed.report import congestion, effects, goodput, link_use, reading
+from testbed.report import congestion, effects, fault_goodput, goodput, link_use, reading
 from testbed.report import statistics as stats
 from testbed.report.metrics import METRIC_NAMES, METRICS
 from testbed.report.model import ArmRun
@@ -58,6 +58,7 @@ def repeat_summary(run: ArmRun, settle_s: float = stats.SETTLE_S) -> tuple[dict[
     found = effects.detections(run)
     of_faults = effects.fault_effects(run, steps, healthy.median_s, settle_s)
     of_links = link_use.use_summary(run)
+    under_faults = fault_goodput.fault_goodputs(run)
     entry = {
         "repeat": run.repeat,
         "duration_s": run.duration_s,
@@ -70,9 +71,10 @@ def repeat_summary(run: ArmRun, settle_s: float = stats.SETTLE_S) -> tuple[dict[
         | _other_metrics(run)
         | {"job_goodput_bps": goodput.job_goodput_bps(run, steps)}
         | goodput.stream_metrics(run)
+        | fault_goodput.fault_metrics(under_faults)
         | congestion.congestion_metrics(run)
         | link_use.use_metrics(of_links),
-        "faults": effects.as_rows(of_faults),
+        "faults": _fault_rows(of_faults, under_faults),
         "detections": effects.as_rows(found),
         "flows": goodput.flow_rows(goodput.flow_goodputs(run)),
         "links": of_links,
@@ -80,6 +82,13 @@ def repeat_summary(run: ArmRun, settle_s: float = stats.SETTLE_S) -> tuple[dict[
         "fidelity": run.info.get("fidelity", {}),
     }
     return entry, of_faults
+
+
+def _fault_rows(of_steps: Sequence[effects.FaultEffect], of_flows: Sequence[fault_goodput.FaultGoodput]) -> list[dict[str, Any]]:
+    """One entry a fault: what it did to steps, and to flows."""
+    shares = {entry.fault: {"goodput_share": entry.goodput_share, "worst_flow_share": entry.worst_flow_share} for entry in of_flows}
+    unknown = {"goodput_share": None, "worst_flow_share": None}
+    return [row | shares.get(row["fault"], unknown) for row in effects.as_rows(of_steps)]
 
 
 def _other_metrics(run: ArmRun) -> dict[str, float | None]:

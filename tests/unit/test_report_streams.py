@@ -1,0 +1,245 @@
+"""Reports of jobs of streams: goodput and fair shares against values worked out by hand, and whole reports of made-up runs."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from synthetic_streams import make_streams
+
+from testbed.report import fair_share, fault_goodput, findings_head, goodput, html, plots, style, summarise, write_report
+from testbed.report.model import ArmRun, FaultInterval, LinkCounter, QpSeries, StepRow, StreamFlow
+from testbed.report.reading import read_run
+from testbed.report.statistics import job_steps
+from testbed.report.summary import summarise_data
+
+PAYLOAD = 4096
+
+
+@pytest.fixture(scope="module")
+def incast(tmp_path_factory) -> Path:
+    return make_streams(tmp_path_factory.mktemp("incast"), "incast")
+
+
+@pytest.fixture(scope="module")
+def permutation(tmp_path_factory) -> Path:
+    return make_streams(tmp_path_factory.mktemp("permutation"), "permutation")
+
+
+# --- fair shares -----------------------------------------------------------------------------------------------------------------------
+
+
+def test_flows_alone_get_their_links_rate():
+    assert fair_share.max_min([("a", "b"), ("b", "a")], {}) == {("a", "b"): 1.0, ("b", "a"): 1.0}
+
+
+def test_an_incast_shares_the_receivers_link():
+    assert fair_share.max_min([("a", "d"), ("b", "d"), ("c", "d")], {"d": 3.0, "a": 9.0, "b": 9.0, "c": 9.0}) == {
+        ("a", "d"): 1.0, ("b", "d"): 1.0, ("c", "d"): 1.0,
+    }  # fmt: skip
+
+
+def test_what_a_crowded_link_leaves_goes_to_the_other_flow():
+    rates = fair_share.max_min([("a", "d"), ("b", "d"), ("c", "d"), ("a", "e")], {})
+    assert rates == pytest.approx({("a", "d"): 1 / 3, ("b", "d"): 1 / 3, ("c", "d"): 1 / 3, ("a", "e"): 2 / 3})
+
+
+hosts = st.sampled_from("abcdef")
+
+
+@given(st.lists(st.tuples(hosts, hosts).filter(lambda pair: pair[0] != pair[1]), min_size=1, max_size=20, unique=True))
+def test_max_min_never_overloads_a_link_and_leaves_none_of_a_flows_links_free(pairs):
+    rates = fair_share.max_min(pairs, {})
+    out = {host: sum(rate for pair, rate in rates.items() if pair[0] == host) for host in "abcdef"}
+    into = {host: sum(rate for pair, rate in rates.items() if pair[1] == host) for host in "abcdef"}
+    assert max(*out.values(), *into.values()) <= 1 + 1e-9
+    assert all(max(out[source], into[target]) == pytest.approx(1.0) for source, target in pairs)
+
+
+def test_the_fair_rate_is_the_mean_over_the_time_with_and_without_others():
+    flows = [StreamFlow("a", "c", 0.0, None), StreamFlow("b", "c", 5.0, 5.0)]
+    spans = fair_share.fair_spans(flows, {}, 20.0)
+    assert fair_share.mean_rate(("a", "c"), spans, 0.0, 20.0) == pytest.approx((15 * 1.0 + 5 * 0.5) / 20)
+
+
+@pytest.mark.parametrize(("values", "index"), [([1, 1, 1], 1.0), ([3, 0, 0], 1 / 3), ([1], None), ([0, 0], None)])
+def test_jains_index(values, index):
+    assert fair_share.jain(values) == pytest.approx(index)
+
+
+# --- goodput ---------------------------------------------------------------------------------------------------------------------------
+
+
+def qp(host: str, peer: str, *points: tuple[float, float]) -> QpSeries:
+    """A QP whose acknowledged Mbit over time are given."""
+    t_s, mbit = (np.array(column, dtype=float) for column in zip(*points, strict=True))
+    zero = np.zeros_like(t_s)
+    return QpSeries(host, peer, t_s, zero, zero, mbit * 1e6 / 8, zero)
+
+
+def run(flows: list[StreamFlow], qps: list[QpSeries], **more: object) -> ArmRun:
+    info = {"fabric": {"rate_bps": 10e6}, "transport": {"payload_bytes": PAYLOAD}}
+    return ArmRun("rc-bgp", 1, 20.0, flows=tuple(flows), qps=qps, info=info, job={"kind": "streams"}, **more)  # type: ignore[arg-type]
+
+
+VICTIM = StreamFlow("v", "w", 0.0, None, "victim")
+INCAST = [StreamFlow("a", "r", 8.0, 6.0, "incast"), StreamFlow("b", "r", 8.0, 6.0, "incast")]
+
+
+def test_a_flow_is_judged_without_its_first_two_seconds():
+    arm = run([StreamFlow("a", "b", 0.0, None)], [qp("a", "b", (0, 0), (2, 0), (20, 90))])
+    assert goodput.flow_goodputs(arm)[0].goodput_bps == pytest.approx(5e6)
+
+
+def test_a_short_flow_is_judged_in_the_second_half_of_its_time():
+    assert goodput.settled((10.0, 12.0)) == (11.0, 12.0)
+
+
+def test_the_payload_share_leaves_headers_out():
+    assert 0.9 < (goodput.payload_share(run([], [])) or 0) < 0.99
+
+
+def test_a_flow_at_full_payload_rate_has_a_share_of_one():
+    arm = run([StreamFlow("a", "b", 0.0, None)], [])
+    full = 10 * (goodput.payload_share(arm) or 0)
+    arm = run([StreamFlow("a", "b", 0.0, None)], [qp("a", "b", (0, 0), (20, 20 * full))])
+    assert goodput.flow_goodputs(arm)[0].share == pytest.approx(1.0)
+
+
+def test_a_host_with_two_ports_may_have_twice_the_rate():
+    links = [LinkCounter(name, "a", 0, 0) for name in ("a-t0_1_1", "a-t0_2_1", "b-t0_1_1")]
+    rates = goodput.host_rates_bps(run([StreamFlow("a", "b", 0.0, None)], [], links=links))
+    assert rates["a"] == pytest.approx(2 * rates["b"])
+
+
+def test_a_flow_that_left_no_trace_got_nothing():
+    arm = run([StreamFlow("a", "b", 0.0, None), StreamFlow("c", "d", 0.0, None)], [qp("c", "d", (0, 0), (20, 9))])
+    assert goodput.stream_metrics(arm)["flow_goodput_min_share"] == 0.0
+
+
+def test_without_flows_csv_nothing_is_known():
+    assert set(goodput.stream_metrics(run([StreamFlow("a", "b", 0.0, None)], [])).values()) == {None}
+
+
+def test_the_bottlenecks_share_is_that_of_all_flows_into_the_receiver():
+    arm = run(INCAST, [qp("a", "r", (0, 0), (8, 0), (14, 24), (20, 24)), qp("b", "r", (0, 0), (8, 0), (14, 30), (20, 30))])
+    assert goodput.bottleneck_share(arm) == pytest.approx(0.9 / (goodput.payload_share(arm) or 0))
+
+
+def test_the_victim_is_compared_with_itself_before_and_after_the_incast():
+    arm = run([VICTIM, *INCAST], [qp("v", "w", (0, 0), (8, 80), (14, 104), (16, 120), (20, 160))])
+    assert goodput.victim_share(arm) == pytest.approx(0.4)
+
+
+def test_a_victim_that_only_runs_beside_the_incast_has_nothing_to_be_compared_with():
+    victim = StreamFlow("v", "w", 8.0, 6.0, "victim")
+    assert goodput.victim_share(run([victim, *INCAST], [qp("v", "w", (0, 0), (20, 160))])) is None
+
+
+def test_fairness_is_judged_among_flows_of_the_same_role():
+    arm = run([VICTIM, *INCAST], [qp("v", "w", (0, 0), (20, 200)), qp("a", "r", (8, 0), (14, 30)), qp("b", "r", (8, 0), (14, 30))])
+    assert goodput.stream_metrics(arm)["jain"] == pytest.approx(1.0)
+
+
+def test_a_counter_that_starts_anew_after_a_crash_goes_on(incast, tmp_path):
+    copy = Path(shutil.copytree(incast, tmp_path / "run"))
+    rows = ["0,h12,h2,1,0,1000,4,0.01,0,0", "1,h12,h2,9,0,9000,4,0.01,0,0", "2,h12,h2,3,0,3000,4,0.01,0,0"]
+    path = copy / "mrc" / "1" / "flows.csv"
+    path.write_text("\n".join([path.read_text().splitlines()[0], *rows]) + "\n")
+    assert list(read_run(copy).arms["mrc"][0].qps[0].acked_bytes) == [1000, 9000, 12000]
+
+
+# --- goodput under a fault, goodput of steps -------------------------------------------------------------------------------------------
+
+
+def test_goodput_under_a_fault_is_compared_with_that_of_the_time_without():
+    fault = FaultInterval("f1", "rate", "a-b", "link", "T0-T1", 10.0, 14.0, 10.0, 10.0, 14.0)
+    flows, qps = [StreamFlow("a", "b", 0.0, None), StreamFlow("c", "d", 0.0, None)], [qp("a", "b", (0, 0), (20, 20))]
+    qps.append(qp("c", "d", (0, 0), (10, 10), (14, 12), (20, 18)))
+    told = fault_goodput.fault_goodputs(run(flows, qps, faults=[fault]))[0]
+    assert (told.goodput_share, told.worst_flow_share) == pytest.approx((0.75, 0.5))
+
+
+def test_a_fault_over_the_whole_run_leaves_nothing_to_compare_with():
+    fault = FaultInterval("f1", "rate", "a-b", "link", "T0-T1", 0.0, 20.0, 0.0, 0.0, 20.0)
+    arm = run([StreamFlow("a", "b", 0.0, None)], [qp("a", "b", (0, 0), (20, 20))], faults=[fault])
+    assert fault_goodput.fault_goodputs(arm)[0].goodput_share is None
+
+
+@pytest.mark.parametrize(("kind", "bits"), [("all-reduce", 2 * 3 / 4 * 8000), ("all-to-all", 3 / 4 * 8000)])
+def test_goodput_of_steps_leaves_the_compute_time_out(kind, bits):
+    steps = [StepRow(1, number, rank, float(number), number + 1.0, True, number + 0.5) for number in range(4) for rank in range(4)]
+    arm = ArmRun("mrc", 1, 4.0, steps=steps, job={"kind": kind, "vector_bytes": 1000})
+    assert goodput.job_goodput_bps(arm, job_steps(arm)) == pytest.approx(bits / 0.5)
+
+
+# --- whole runs ------------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_run_of_streams_has_no_problems(incast, permutation):
+    assert summarise(incast)["problems"] + summarise(permutation)["problems"] == []
+
+
+def test_an_incasts_metrics_are_all_measured(incast):
+    told = summarise(incast)["arms"]["mrc"]
+    names = ("flow_goodput_min_share", "jain", "bottleneck_share", "victim_share", "trimmed_packets", "recovery_median_srtt", "wrong_sums")
+    assert [name for name in names if told[name]["median"] is None] == []
+
+
+def test_steps_are_not_asked_of_streams(incast):
+    assert summarise(incast)["arms"]["mrc"]["step_p50_s"]["median"] is None
+
+
+def test_wrong_messages_are_counted(incast, tmp_path):
+    copy = Path(shutil.copytree(incast, tmp_path / "run"))
+    path = copy / "mrc" / "1" / "events.jsonl"
+    wrong = {"t_s": 3.0, "source": "h2", "event": "wrong_sum", "peer": "h12", "step": 4}
+    path.write_text(json.dumps(wrong) + "\n" + path.read_text())
+    assert summarise(copy)["arms"]["mrc"]["wrong_sums"]["values"] == [1.0]
+
+
+@pytest.mark.parametrize("name", ["flows.csv", "links.csv", "paths.csv", "agents.json", "arm.json"])
+@pytest.mark.parametrize("content", [None, b"", b"\xff\x00,", b"[1]"])
+def test_a_damaged_or_missing_file_never_breaks_the_report(incast, tmp_path, name, content):
+    copy = Path(shutil.copytree(incast, tmp_path / "run"))
+    path = copy / "mrc" / "1" / name
+    path.unlink() if content is None else path.write_bytes(content)
+    data = read_run(copy)
+    summary = summarise_data(data)
+    with style.styled():
+        assert len(list(plots.draw(data, summary))) >= 4
+    assert html.page(data, summary)["findings"]
+
+
+@pytest.mark.parametrize(("story", "pictures"), [
+    ("incast", ["flows", "shares", "paths", "congestion", "links"]),
+    ("permutation", ["flows", "shares", "paths", "evs", "detection", "links"]),
+])  # fmt: skip
+def test_streams_have_pictures_of_their_own(story, pictures, request):
+    data = read_run(request.getfixturevalue(story))
+    with style.styled():
+        assert [name for name, _ in plots.draw(data, summarise_data(data))] == pictures
+
+
+def test_flows_that_arm_json_does_not_tell_are_named_as_a_problem(incast, tmp_path):
+    copy = Path(shutil.copytree(incast, tmp_path / "run"))
+    path = copy / "mrc" / "1" / "arm.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "job": {"kind": "streams", "flows": 7}}))
+    assert any("tells no flow" in problem for problem in summarise(copy)["problems"])
+
+
+def test_the_findings_name_victim_fairness_slowest_flow_and_hot_spot(incast):
+    text = " ".join(findings_head.findings(summarise(incast)))
+    told = ("Slowest flow", "h5 to h1", "Jain", "victim", "MRC without trimming 9", "Busiest link direction", "trimmed")
+    assert [words for words in told if words not in text] == []
+
+
+def test_the_report_of_streams_shows_what_a_fault_left_of_the_goodput(permutation):
+    page = write_report(permutation).read_text()
+    assert "worst flow" in page
+    assert "has no steps" in page
