@@ -25,12 +25,25 @@ TINY = {
 # docs/architecture.md, "Files of a run".
 TABLES = {
     "steps.csv": "attempt,step,rank,host,start_s,compute_end_s,end_s,ok",
-    "flows.csv": "t_s,host,peer,tx_packets,rtx_packets,acked_bytes,cwnd_packets,srtt_s",
-    "paths.csv": "t_s,host,peer,ev,state,tx_packets,lost_packets,probes_sent",
-    "links.csv": "t_s,link,from_node,tx_packets,tx_bytes,dropped_packets",
+    "flows.csv": "t_s,host,peer,tx_packets,rtx_packets,acked_bytes,cwnd_packets,srtt_s,trimmed_packets,marked_packets",
+    "paths.csv": "t_s,host,peer,ev,state,tx_packets,lost_packets,probes_sent,trimmed_packets,marked_packets",
+    "links.csv": "t_s,link,from_node,tx_packets,tx_bytes,dropped_packets,lost_packets,ev_dropped_packets,queue_dropped_packets,"
+    "marked_packets,trimmed_packets,trimmed_bytes",
     "cpu.csv": "t_s,busy,steal,run_queue,lateness_s",
 }
-ARM_KEYS = {"arm", "repeat", "duration_s", "bring_up_s", "fabric", "transport", "tables_unchanged", "fidelity", "interrupted"}
+ARM_KEYS = {
+    "arm",
+    "repeat",
+    "duration_s",
+    "bring_up_s",
+    "ring",
+    "job",
+    "fabric",
+    "transport",
+    "tables_unchanged",
+    "fidelity",
+    "interrupted",
+}
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,118 @@
+"""The job's supervisor over a pool of agents that say what the test wants: crashes, restarts, wrong data."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+
+from testbed.reporting import SilentReporter
+from testbed.run.supervisor import JobSupervisor
+
+Message = dict[str, Any]
+
+
+class Pool:
+    """Agents that answer every command, and say what is in `news` when they are listened to."""
+
+    def __init__(self) -> None:
+        self.hosts, self.news, self.sent = ("h1", "h2"), deque[tuple[str, Message]](), list[Message]()
+
+    def send(self, host: str, command: Mapping[str, Any]) -> None:
+        self.sent.append(dict(command))
+
+    def send_all(self, command: Mapping[str, Any]) -> None:
+        self.sent.append(dict(command))
+
+    def gather(self, kind: str, timeout_s: float, note: Callable[[str, Message], None] | None = None) -> dict[str, Message]:
+        return {host: {"msg": kind, "attributes": {}, "report": {}} for host in self.hosts}
+
+    def next_message(self, timeout_s: float) -> tuple[str, Message] | None:
+        return self.news.popleft() if self.news else None
+
+
+class Listener(SilentReporter):
+    """Keeps warnings."""
+
+    def __init__(self) -> None:
+        self.warnings: list[str] = []
+
+    def warn(self, text: str) -> None:
+        self.warnings.append(text)
+
+
+class Run:
+    """A supervisor that is followed until all news are told."""
+
+    def __init__(self, checkpoint_every: int | None) -> None:
+        self.pool, self.events, self.reporter = Pool(), list[Message](), Listener()
+        configs = {host: {"cmd": "config", "host": host} for host in self.pool.hosts}
+        self.supervisor = JobSupervisor(
+            self.pool, configs, checkpoint_every=checkpoint_every, restart_s=0.0, record=self.events.append, reporter=self.reporter
+        )  # type: ignore[arg-type]
+        self.supervisor.connect()
+        self.supervisor.start()
+
+    def follow(self, *news: tuple[str, Message]) -> None:
+        self.pool.news.extend(news)
+
+        def told() -> None:
+            if not self.pool.news:
+                raise StopIteration
+
+        with pytest.raises(StopIteration):
+            self.supervisor.supervise(time.monotonic() + 60, told)
+
+    @property
+    def warnings(self) -> list[str]:
+        return self.reporter.warnings
+
+    def starts(self) -> list[Message]:
+        return [command for command in self.pool.sent if command["cmd"] == "start"]
+
+    def names(self) -> list[str]:
+        return [event["event"] for event in self.events]
+
+
+CRASH = ("h1", {"msg": "qp_error", "peer": "h2", "reason": "retry counter exceeded"})
+
+
+def steps(last: int) -> list[tuple[str, Message]]:
+    return [(host, {"msg": "step", "step": last}) for host in ("h1", "h2")]
+
+
+def test_a_lockstep_job_goes_on_from_its_checkpoint() -> None:
+    run = Run(checkpoint_every=5)
+    run.follow(*steps(7), CRASH)
+    assert [(start["attempt"], start["first_step"]) for start in run.starts()] == [(1, 0), (2, 5)]
+    assert run.names() == ["job_start", "job_crash", "job_restart"]
+    assert run.warnings == ["h1: QP to h2: retry counter exceeded; the job crashed at step 8"]
+
+
+def test_streams_begin_anew_after_a_crash_and_keep_the_first_starts_clock() -> None:
+    run = Run(checkpoint_every=None)
+    run.follow(CRASH)
+    run.follow(CRASH)
+    starts = run.starts()
+    assert [(start["attempt"], start["first_step"]) for start in starts] == [(1, 0), (2, 0), (3, 0)]
+    assert [start["origin"] for start in starts] == [starts[0]["at"]] * 3
+    assert starts[2]["at"] > starts[1]["at"] > starts[0]["at"]
+    assert [command["cmd"] for command in run.pool.sent].count("abort") == 2
+    assert run.warnings[0] == "h1: QP to h2: retry counter exceeded; the job crashed"
+
+
+@pytest.mark.parametrize(
+    ("checkpoint_every", "peer", "words"),
+    [(5, None, "the sum of step 3 is wrong"), (5, "h1", "the data from h1 of step 3"), (None, "h1", "the data from h1 of message 3")],
+)
+def test_wrong_data_is_counted_and_told(checkpoint_every: int | None, peer: str | None, words: str) -> None:
+    run = Run(checkpoint_every)
+    run.follow(("h2", {"msg": "wrong_sum", "step": 3, "peer": peer}))
+    assert run.supervisor.state.wrong_sums == 1
+    assert words in run.warnings[0]
+    assert {key: run.events[-1][key] for key in ("event", "source", "step", "peer")} == {
+        "event": "wrong_sum", "source": "h2", "step": 3, "peer": peer,
+    }  # fmt: skip
