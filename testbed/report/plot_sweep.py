@@ -16,7 +16,7 @@ from testbed.report import style
 from testbed.report.context import fidelity_line, label
 from testbed.report.metrics import metric
 from testbed.report.sweep_data import relative, series
-from testbed.report.sweep_words import finding, metric_words
+from testbed.report.sweep_words import RATE_UNIT, finding, metric_words
 from testbed.units import UnitError, parse_duration, parse_rate, parse_share, parse_size
 
 LOG_X_RATIO = 10.0  # values that span less are set side by side at equal distances
@@ -129,7 +129,7 @@ def _scaled(values: Sequence[float | None], factor: float) -> list[float]:
 def y_unit(unit: str, values: Sequence[float]) -> tuple[str, float]:
     """The unit of the axis, and the factor that brings values to it."""
     largest = max(map(abs, values), default=0.0)
-    if unit == "bps":
+    if unit == RATE_UNIT:
         return next((told for told in (("Gbps", 1e-9), ("Mbps", 1e-6), ("kbps", 1e-3)) if largest * told[1] >= 1), ("bps", 1.0))
     if unit == "share":
         return "%", 100.0

@@ -103,12 +103,12 @@ def _point_row(folder: Path, data: Mapping[str, Any], index: int) -> dict[str, A
     }  # fmt: skip
 
 
-def _tables(data: Mapping[str, Any]) -> list[tuple[str, list[tuple[str, list[str]]]]]:
+def _tables(data: Mapping[str, Any]) -> list[tuple[str, list[tuple[str, list[str], str]]]]:
     """For each arm the metrics that were measured at any point, one cell a point."""
     tables = []
     for arm in data["arms"]:
         told = [point["arms"].get(arm, {}) for point in data["points"]]
-        rows = [(entry.name, [spread_words(metrics.get(entry.name, {}), entry.unit) for metrics in told]) for entry in METRICS]
+        rows = [(entry.name, [spread_words(metrics.get(entry.name, {}), entry.unit) for metrics in told], entry.unit) for entry in METRICS]
         tables.append((label(arm), [row for row in rows if set(row[1]) != {"–"}]))
     return tables
 

@@ -11,6 +11,8 @@ from testbed.report.metrics import metric
 from testbed.report.sweep_data import relative, series
 from testbed.units import format_rate
 
+RATE_UNIT = "bit/s"
+SAID_UNITS = ("x", "base RTTs", "SRTTs")
 UNIT_SUFFIXES = ("_bps", "_srtt", "_rtt", "_share", "_s")
 
 
@@ -21,14 +23,16 @@ def metric_words(name: str) -> str:
 
 
 def value_words(value: float | None, unit: str) -> str:
-    """A value with its unit, three digits; a dash if nothing was measured."""
+    """A value with its unit, three digits; a dash if nothing was measured. Counts, which the metric's name tells, go without."""
     if value is None:
         return "–"
-    if unit == "bps":
+    if unit == RATE_UNIT:
         return format_rate(value)
     if unit == "s":
         return findings.seconds(value)
-    return share_words(value) if unit == "share" else f"{findings.number(value)} {unit}"
+    if unit == "share":
+        return share_words(value)
+    return f"{findings.number(value)} {unit}" if unit in SAID_UNITS else findings.number(value)
 
 
 def share_words(value: float | None) -> str:

@@ -90,7 +90,7 @@ def test_fifty_points_have_room() -> None:
 
 @pytest.mark.parametrize(
     ("value", "unit", "words"),
-    [(9.5e6, "bps", "9.5 Mbps"), (0.25, "s", "250 ms"), (0.5, "share", "50 %"), (None, "s", "–"), (3, "steps", "3 steps")],
+    [(9.5e6, "bit/s", "9.5 Mbps"), (0.25, "s", "250 ms"), (0.5, "share", "50 %"), (None, "s", "–"), (3, "steps", "3"), (2.5, "x", "2.5 x")],
 )
 def test_values_carry_their_unit(value: float | None, unit: str, words: str) -> None:
     assert value_words(value, unit) == words
