@@ -61,12 +61,7 @@ def judge(seen: Observations) -> Fidelity:
         _above(late, SUSPECT_LATENESS_S, INVALID_LATENESS_S, f"timers {late * 1e3:.0f} ms late (99th percentile)"),
         _above(steal, SUSPECT_STEAL, 1.0, f"{steal:.0%} of the CPU stolen by the host machine"),
         _above(worst_rate, 1 - SUSPECT_RATE_SHARE, 1 - INVALID_RATE_SHARE, f"a link's rate is off by {worst_rate:.0%}"),
-        _above(
-            seen.qdisc_drops,
-            0,
-            float("inf"),
-            f"{seen.qdisc_drops} packets dropped inside qdiscs: the emulation was late",
-        ),
+        _above(seen.qdisc_drops, 0, float("inf"), f"{seen.qdisc_drops} packets dropped inside qdiscs, not by a fault or virtual queue"),
         _above(seen.socket_drops, 0, float("inf"), f"{seen.socket_drops} packets dropped at agents' sockets"),
         _above(seen.netlink_overruns, 0, float("inf"), f"{seen.netlink_overruns} netlink overruns: some link or FIB events are missing"),
     ]
