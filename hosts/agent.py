@@ -15,7 +15,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from hosts.commands import Fields, parse_config, parse_connect, parse_line, parse_start
@@ -151,14 +151,17 @@ class Agent:
 
 
 def merged(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
-    """The report of all attempts: counters add up, of round trips the smallest stays, of lateness the largest."""
+    """The report of all attempts: counters add up, of round trips the smallest stays, of lateness the largest.
+
+    Quantiles of recoveries cannot be merged: those of the attempt that had more recoveries stay, with the count of all.
+    """
     result = dict(before)
     for key, value in after.items():
         old = result.get(key)
         if old is None:
             result[key] = value
         elif isinstance(value, Mapping):
-            result[key] = _smallest(old, value) if key == "base_rtt_s" else merged(old, value)
+            result[key] = MERGERS.get(key, merged)(old, value)
         elif isinstance(value, int | float):
             result[key] = max(old, value) if key in LARGEST_KEPT else old + value
         else:
@@ -169,6 +172,20 @@ def merged(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any
 def _smallest(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
     known = [{key: value for key, value in times.items() if value is not None} for times in (old, new)]
     return {key: min(times[key] for times in known if key in times) for key in {**known[0], **known[1]}}
+
+
+def _recoveries(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
+    both = {cause: (old[cause], new[cause]) for cause in old if cause in new}
+    richer = {cause: max(pair, key=lambda stats: int(stats["count"])) for cause, pair in both.items()}
+    counts = {cause: {**richer[cause], "count": first["count"] + second["count"]} for cause, (first, second) in both.items()}
+    return {**old, **new, **counts}
+
+
+MERGERS: Mapping[str, Callable[[Mapping[str, Any], Mapping[str, Any]], dict[str, Any]]] = {
+    "base_rtt_s": _smallest,
+    "idle_rtt_s": _smallest,
+    "recoveries": _recoveries,
+}
 
 
 def cpu_s() -> float:

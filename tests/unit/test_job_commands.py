@@ -115,3 +115,17 @@ def test_reports_of_attempts_add_up():
     assert merged(first, second) == {
         "data_packets_sent": 7, "drops": {"short": 2, "bad": 2}, "base_rtt_s": {"h2": 0.1}, "lateness_max_s": 0.5,
     }  # fmt: skip
+
+
+def test_idle_round_trips_of_attempts_do_not_add_up():
+    assert merged({"idle_rtt_s": {"h2": 0.002, "h3": None}}, {"idle_rtt_s": {"h2": 0.003, "h3": 0.001}}) == {
+        "idle_rtt_s": {"h2": 0.002, "h3": 0.001},
+    }  # fmt: skip
+
+
+def test_quantiles_of_recoveries_are_those_of_the_attempt_that_had_more():
+    first = {"recoveries": {"trimmed": {"count": 3, "median_s": 0.1}, "timeout": {"count": 1, "median_s": 0.5}}}
+    second = {"recoveries": {"trimmed": {"count": 9, "median_s": 0.2}, "loss_rack": {"count": 2, "median_s": 0.3}}}
+    assert merged(first, second)["recoveries"] == {
+        "trimmed": {"count": 12, "median_s": 0.2}, "timeout": {"count": 1, "median_s": 0.5}, "loss_rack": {"count": 2, "median_s": 0.3},
+    }  # fmt: skip

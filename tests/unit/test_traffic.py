@@ -198,3 +198,10 @@ def test_an_unknown_host_has_a_hint() -> None:
 def test_overrides_reach_flows() -> None:
     found = scenario("{kind: streams, flows: [{from: h1, to: h5}]}", "job.flows[0].to=h6", "job.message=4KiB")
     assert (found.flows()[0].target, found.job_record()["message_bytes"]) == ("h6", 4096)
+
+
+def test_documented_jobs_are_valid() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "job.md").read_text(encoding="utf-8")
+    blocks = [block.split("```")[0] for block in page.split("```yaml\n")[1:]]
+    drawn = [load_text(HEAD + block).flows() for block in blocks]
+    assert [len(flows) for flows in drawn] == [2, 16, 8]
