@@ -14,7 +14,7 @@ from hosts.mrc.params import MrcParams
 from hosts.mrc.receiver import ReceiveQp
 from hosts.mrc.recovery import Recoveries
 from hosts.mrc.sender import SendQp
-from hosts.wire import A_BIT, ICRC_BYTES, PSN_MASK, RTX_BIT, TS_BIT, WITH_IMMEDIATE
+from hosts.wire import PSN_MASK, TS_BIT, WITH_IMMEDIATE
 
 QP_MASK = 0xFFFFFF
 FIRST_QP = 0x100  # numbers below are kept for special QPs, as QP 2 of endpoint requests
@@ -122,9 +122,7 @@ class MrcCore:
         """A data packet, whole or trimmed."""
         stamped, imm = datagram[PSN_OFFSET] & TS_FLAG, None
         form = DATA if stamped else DATA_BARE
-        start, end = PSN_OFFSET + form.size, head.length_bytes
-        if not head.trimmed:
-            end -= ICRC_BYTES + head.pad_bytes
+        start, end = PSN_OFFSET + form.size, head.end_bytes
         with_imm = head.opcode in WITH_IMMEDIATE
         if end < start + (IMM_BYTES if with_imm else 0):
             raise Malformed("bad_length")
@@ -132,15 +130,15 @@ class MrcCore:
             imm = int.from_bytes(datagram[start : start + IMM_BYTES], "big")
             start += IMM_BYTES
         words = form.unpack_from(datagram, PSN_OFFSET)
-        psn, va, rkey, length = words[0], *words[-3:]
-        if start + (0 if head.trimmed else length) != end:
+        flags_psn, va, rkey, length = words[0], *words[-3:]
+        if length != end - start and not (head.trimmed and start == end):
             raise Malformed("bad_length")
         stamp = words[3] if stamped else 0
         if head.trimmed:
-            wrong = qp.on_trimmed(head.entropy, psn & PSN_MASK, stamp, va, rkey, length, head.trimmed)
+            wrong = qp.on_trimmed(head.entropy, flags_psn & PSN_MASK, stamp, va, rkey, length, head.trimmed)
         else:
-            rtx, asked, payload = psn & RTX_BIT != 0, psn & A_BIT != 0, datagram[start:end]
-            wrong = qp.on_data(now, head.entropy, psn & PSN_MASK, rtx, asked, stamp, va, rkey, payload, imm, head.marked, self._completions)
+            payload = datagram[start:end]
+            wrong = qp.on_data(now, head.entropy, flags_psn, stamp, va, rkey, payload, imm, head.marked, self._completions)
         if wrong is not None:
             self._drops[wrong] += 1
 

@@ -80,22 +80,21 @@ class EvSet:
             ev.state = SKIP
 
     def _advance(self) -> Ev:
-        ev = self._following()
-        while ev.state is SKIP:
+        while True:
+            if self._next >= len(self._active):
+                self._reorder()
+            ev = self._active[self._next]
+            self._next += 1
+            if ev.state != SKIP:
+                return ev
             ev.state = GOOD
-            ev = self._following()
-        return ev
 
-    def _following(self) -> Ev:
-        if self._next >= len(self._active):
-            last = self._active[-1]
-            self._rng.shuffle(self._active)  # a fixed order would keep two senders in step on the same path
-            if self._active[0] is last:
-                self._active.append(self._active.pop(0))
-            self._next = 0
-        ev = self._active[self._next]
-        self._next += 1
-        return ev
+    def _reorder(self) -> None:
+        last = self._active[-1]
+        self._rng.shuffle(self._active)  # a fixed order would keep two senders in step on the same path
+        if self._active[0] is last:
+            self._active.append(self._active.pop(0))
+        self._next = 0
 
     def retire(self, now: float, ev: Ev, cause: Tx | None) -> bool:
         """Takes `ev` out of use, after the loss of `cause` if there was one; False when it was out (it goes to the back of the reserve)."""

@@ -99,8 +99,9 @@ def parse_sack(datagram: memoryview) -> SackFields:
 
 
 class Head(NamedTuple):
-    """What the first 56 bytes of a received packet say: its whole length, EV, CRC state after them, BTH's fields, and what switches did.
+    """What the first 56 bytes of a received packet say: its length, EV, CRC state after them, BTH's fields, and what switches did.
 
+    `end_bytes`: where the payload ends, before padding and ICRC.
     `marked`: it met a queue; `trimmed`: 0, or the reason of the NACK that a trimmed packet asks for. Such a packet has no ICRC.
     """
 
@@ -108,7 +109,7 @@ class Head(NamedTuple):
     entropy: int
     crc: int
     opcode: int
-    pad_bytes: int
+    end_bytes: int
     qp: int
     marked: bool
     trimmed: int
@@ -229,8 +230,9 @@ class Inspector:
         trimmed = wire.TRIM_REASONS.get(ip["traffic_class"] >> 2, 0)
         if trimmed and not wire.is_write(bth["opcode"]):
             raise Malformed("not_trimmable")  # the DSCP must not excuse anything else from its ICRC
+        end = length if trimmed else length - ICRC_BYTES - bth["pad"]
         head = self._known[raw] = Head(
-            length, entropy, wire.head_crc(raw), bth["opcode"], bth["pad"], bth["destination_qp"],
+            length, entropy, wire.head_crc(raw), bth["opcode"], end, bth["destination_qp"],
             ip["traffic_class"] & wire.CE == wire.CE, trimmed,
         )  # fmt: skip
         return head

@@ -28,7 +28,7 @@ JUDGED_LIMIT = 2048  # lost transmissions remembered, in case one arrives after 
 class Packet:
     """A data packet from its first transmission until it is acknowledged."""
 
-    __slots__ = ("avoid", "count", "elder", "failed", "imm", "msns", "opcode", "payload", "psn", "queued", "tx", "va")
+    __slots__ = ("count", "elder", "failed", "imm", "msns", "opcode", "payload", "psn", "queued", "tx", "va")
 
     def __init__(self, psn: int, opcode: int, msns: tuple[int, int], va: int, payload: memoryview, imm: int | None) -> None:
         self.psn, self.opcode, self.msns, self.va, self.payload, self.imm = psn, opcode, msns, va, payload, imm
@@ -36,8 +36,7 @@ class Packet:
         self.elder: list[Tx] = []  # earlier ones that are still open
         self.count = 0  # transmissions that may have brought the data: not those known to be trimmed
         self.queued = False  # waits for its retransmission
-        self.avoid: Ev | None = None  # the EV that the retransmission must not take
-        self.failed: tuple[str, float] | None = None  # why the retransmission is sent, and when the failed transmission was
+        self.failed: tuple[str, Tx] | None = None  # why a retransmission is due, and the transmission that failed: its EV is to be avoided
 
     def named(self, entropy: int, stamp: int) -> Tx | None:
         """The transmission that a SACK names by EV and timestamp."""

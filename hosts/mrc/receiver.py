@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from hosts.core import Completion, PathSpec, Transmit
 from hosts.mrc.frames import Framer, NackFields, SackFields
 from hosts.mrc.params import MrcParams
-from hosts.wire import DUPLICATE, HELD, NACKED, PSN_MASK, SKIP_NONE, SKIP_ONCE, unwrap
+from hosts.wire import A_BIT, DUPLICATE, HELD, NACKED, PSN_MASK, RTX_BIT, SKIP_NONE, SKIP_ONCE, unwrap
 
 BITMAP_BITS = 64
 MPR_UNIT = 128
@@ -49,9 +49,7 @@ class ReceiveQp:
         self,
         now: float,
         entropy: int,
-        psn24: int,
-        rtx: bool,
-        asked: bool,
+        flags_psn: int,
         stamp: int,
         va: int,
         rkey: int,
@@ -60,11 +58,14 @@ class ReceiveQp:
         marked: bool,
         done: list[Completion],
     ) -> str | None:
-        """Places one data packet; `asked`: SACK at once, `marked`: it met a queue. Returns the reason to count if refused, else None."""
+        """Places one data packet. Returns the reason to count when it was refused, else None.
+
+        `flags_psn` is BTH's last word: RTX and A ask for a SACK at once; `marked`: it met a queue.
+        """
         if self._framer is None:
             return "not_connected"
         expected = self._cack + 1
-        psn = unwrap(psn24, expected)
+        psn = unwrap(flags_psn, expected)
         ahead = psn - expected
         if ahead >= self._params.mpr_packets or psn < self._first:
             return "psn_out_of_window"
@@ -79,10 +80,10 @@ class ReceiveQp:
         self._region[start : start + len(payload)] = payload
         self.received_packets += 1
         self._received_bytes += len(payload)
-        self._count_in(now, psn, entropy, stamp, imm, asked, done)
+        self._count_in(now, psn, entropy, stamp, imm, flags_psn & A_BIT != 0, done)
         if marked:
             self._acknowledge(held=False, skip=SKIP_ONCE)
-        elif rtx:  # its EV is news that the sender must not lose in a batch
+        elif flags_psn & RTX_BIT:  # its EV is news that the sender must not lose in a batch
             self._acknowledge(held=False)
         return None
 
@@ -129,7 +130,9 @@ class ReceiveQp:
         """The next expected PSN arrived: moves the cumulative PSN over all that follow without a gap."""
         mask = self._mask | 1
         run = (~mask & (mask + 1)).bit_length() - 1  # trailing ones
-        self._mask, self._nacked = mask >> run, self._nacked >> run
+        self._mask = mask >> run
+        if self._nacked:
+            self._nacked >>= run
         first, self._cack = self._cack + 1, self._cack + run
         if self._imms:
             for psn in sorted(psn for psn in self._imms if first <= psn <= self._cack):

@@ -6,6 +6,8 @@ import math
 from collections import Counter
 from typing import Any
 
+from hosts.mrc.loss import Packet
+
 TRIMMED, TIMEOUT = "trimmed", "timeout"  # causes beside the verdicts of `hosts.mrc.loss`
 STEP = 1.02  # a bucket's upper bound by its lower one: quantiles are right to 1 %
 LEAST = 1e-6  # smaller values count as this
@@ -41,6 +43,13 @@ class Recoveries:
         self._counts: Counter[str] = Counter()
         self._seconds: dict[str, Spread] = {}
         self._rtts: dict[str, Spread] = {}
+
+    def repaired(self, packet: Packet, now: float, srtt_s: float) -> None:
+        """`packet`, of which a transmission had failed, is sent again now."""
+        if packet.failed is not None:
+            cause, tx = packet.failed
+            packet.failed = None
+            self.add(cause, now - tx.sent_s, srtt_s)
 
     def add(self, cause: str, took_s: float, srtt_s: float) -> None:
         """A retransmission was sent `took_s` after the transmission that failed."""

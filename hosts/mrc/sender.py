@@ -22,7 +22,6 @@ from hosts.wire import A_BIT, DUPLICATE, HELD, NACKED, PSN_MASK, RTX_BIT, SKIP_N
 
 BITMAP_BITS = 64
 COVERAGES = 4  # newest SACK bitmaps remembered: together they say which PSNs the receiver spoke about
-TRIM_REASONS = frozenset(wire.TRIM_REASONS.values())
 
 
 class SendQp:
@@ -119,22 +118,17 @@ class SendQp:
         if packet.tx is None:
             ev = self.evs.pick()
         else:
-            ev = wanted or self.evs.pick(packet.avoid or packet.tx.ev)
+            failed = packet.failed[1] if packet.failed is not None else packet.tx
+            ev = wanted or self.evs.pick(failed.ev)
             flags |= RTX_BIT
             self.rtx_packets += 1
-            self._note_recovery(packet, now)
+            self._recoveries.repaired(packet, now, self.rtt.srtt_s)
         self.flight.send(packet, ev, now, stamp)
         self.tx_packets += 1
         header, trailer = self._framer.data(
             ev.index, packet.opcode, packet.psn & PSN_MASK | flags, packet.msns, stamp, packet.va, self._rkey, packet.payload, packet.imm
         )
         return Transmit(ev.path.port, ev.path.destination, header, packet.payload, trailer, False)
-
-    def _note_recovery(self, packet: Packet, now: float) -> None:
-        if packet.failed is not None:
-            cause, sent_s = packet.failed
-            self._recoveries.add(cause, now - sent_s, self.rtt.srtt_s)
-            packet.failed = None
 
     def _probe(self, ev: Ev, probe_id: int, now: float) -> Transmit:
         assert self._framer is not None
@@ -219,7 +213,7 @@ class SendQp:
         The transmission did arrive, without its data: no loss, and no evidence against any other (see `hosts.mrc.loss`).
         """
         psn = self._outgoing.unwrapped(say.psn)
-        if say.reason not in TRIM_REASONS:
+        if say.reason not in wire.TRIMMED_DSCPS:
             return "nack_reason"
         packet = None if psn is None else self._outgoing.packets.get(psn)
         tx = None if packet is None else self.flight.under_way(packet, say.entropy, say.stamp)
@@ -240,9 +234,8 @@ class SendQp:
     def _repair(self, tx: Tx) -> None:
         """Queues the trimmed packet, unless a newer transmission is under way."""
         packet = tx.packet
-        packet.avoid = tx.ev
-        if packet.tx is not None and not packet.tx.open and not packet.queued:
-            packet.failed = TRIMMED, tx.sent_s
+        if packet.tx is not None and not packet.tx.open:
+            packet.failed = TRIMMED, tx
             self._outgoing.again(packet)
 
     def _is_news(self, number: int) -> bool:
@@ -332,7 +325,7 @@ class SendQp:
         packet = tx.packet
         still_open = (packet.tx is not None and packet.tx.open) or any(elder.open for elder in packet.elder)
         if not packet.queued and not still_open:
-            packet.failed = reason, tx.sent_s
+            packet.failed = reason, tx
             self._outgoing.again(packet)
 
     def _wrong_verdicts(self, now: float, psn: int, say: SackFields) -> None:
