@@ -45,5 +45,6 @@ def said(checks: list[Check]) -> Output:
     head = ("", "CHECK", "MEASURED", "EXPECTED")
     rows = [("good" if check.good else "BAD", check.name, check.measured, check.expected) for check in checks]
     verdict = f"{len(bad)} of {len(checks)} checks failed: {', '.join(bad)}" if bad else f"all {len(checks)} checks are good"
+    hint = ["docs/troubleshooting.md says what each of them means"] if bad else []
     data = {"ok": not bad, "checks": [asdict(check) for check in checks]}
-    return Output(data, [*table([head, *rows]), verdict], FidelityError.exit_code if bad else 0)
+    return Output(data, [*table([head, *rows]), verdict, *hint], FidelityError.exit_code if bad else 0)

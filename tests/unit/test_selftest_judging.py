@@ -136,7 +136,7 @@ def test_a_bad_link_is_exit_code_4_and_named(fake_selftest, capsys: pytest.Captu
     assert main(["selftest"]) == 4
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines[1:3]] == ["good", "BAD"]
-    assert lines[-1] == "1 of 2 checks failed: trimming"
+    assert lines[-2:] == ["1 of 2 checks failed: trimming", "docs/troubleshooting.md says what each of them means"]
 
 
 def test_json_has_every_figure(fake_selftest, capsys: pytest.CaptureFixture[str]) -> None:
