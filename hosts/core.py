@@ -115,10 +115,13 @@ class Core(Protocol):
         """Bytes that peers have acknowledged, over all send QPs."""
 
     def flow_rows(self) -> list[tuple[Any, ...]]:
-        """A row a send QP for flows.csv: (peer, tx_packets, rtx_packets, acked_bytes, cwnd_packets, srtt_s, trimmed_packets, marked_packets)."""
+        """One row a send QP for flows.csv.
+
+        (peer, tx_packets, rtx_packets, acked_bytes, cwnd_packets, srtt_s, trimmed_packets, marked_packets)
+        """
 
     def path_rows(self) -> list[tuple[Any, ...]]:
-        """A row an EV for paths.csv: (peer, ev, state, tx_packets, lost_packets, probes_sent, trimmed_packets, marked_packets)."""
+        """One row an EV for paths.csv: (peer, ev, state, tx_packets, lost_packets, probes_sent, trimmed_packets, marked_packets)."""
 
     def report(self) -> dict[str, Any]:
         """Counters for agents.json: data_packets_sent, data_packets_received, base_rtt_s by peer, drops by reason."""
@@ -126,6 +129,10 @@ class Core(Protocol):
 
 class Sending(Protocol):
     """A send QP, as far as taking turns goes."""
+
+    @property
+    def ready(self) -> bool:
+        """Whether `transmit` may have something to send."""
 
     def transmit(self, now: float) -> Iterator[Transmit]:
         """What may be sent now; each yielded packet counts as sent."""
@@ -142,11 +149,12 @@ class Turns:
 
     def packets(self, now: float, senders: Sequence[Sending]) -> Iterator[Transmit]:
         """Everything that the QPs may send now."""
-        if len(senders) < 2:
-            for sender in senders:
-                yield from sender.transmit(now)
+        count, first = len(senders), self._first
+        order = [index for at in range(count) if senders[index := (first + at) % count].ready]
+        if len(order) == 1:
+            self._first = order[0] + 1
+            yield from senders[order[0]].transmit(now)
             return
-        order = [*range(self._first % len(senders), len(senders)), *range(self._first % len(senders))]
         waiting = deque((index, senders[index].transmit(now)) for index in order)
         while waiting:
             index, packets = waiting.popleft()

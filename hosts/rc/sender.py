@@ -61,9 +61,14 @@ class SendQp:
         self.messages.append(_Message(data, self.attributes.base_address + remote_offset, imm, self.end, packets))
         self.end += packets
 
+    @property
+    def ready(self) -> bool:
+        """Whether the window lets a packet go now."""
+        return self.error is None and self.next < self.end and self.next - self.acked < self.params.window_packets
+
     def transmit(self, now: float) -> Iterator[Transmit]:
         """Packets that the window lets go now."""
-        while self.error is None and self.next < self.end and self.next - self.acked < self.params.window_packets:
+        while self.ready:
             yield self._packet(now)
 
     def _packet(self, now: float) -> Transmit:

@@ -14,8 +14,9 @@ import topologies
 from hosts.commands import parse_config, parse_line
 from hosts.jobs import make_job
 from hosts.jobs.streams import MAX_WINDOW_BYTES, ROTATIONS
+from testbed.cli.dryrun import plan_lines
 from testbed.run.plan import agent_configs, shares
-from testbed.scenario import Scenario, ScenarioInvalid, load_text, schema_job
+from testbed.scenario import Scenario, ScenarioInvalid, draw, load_text, schema_job
 from testbed.scenario.traffic import Flow, group_of, permutation
 
 HEAD = "name: t\ntopology: {kind: fat-tree, k: 4}\nrun: {duration: 30s, warmup: 1s, settle: 1s}\n"
@@ -205,3 +206,13 @@ def test_documented_jobs_are_valid() -> None:
     blocks = [block.split("```")[0] for block in page.split("```yaml\n")[1:]]
     drawn = [load_text(HEAD + block).flows() for block in blocks]
     assert [len(flows) for flows in drawn] == [2, 16, 8]
+
+
+def test_a_dry_run_lists_the_flows() -> None:
+    found = scenario("{kind: streams, pattern: incast, to: h1, from: [h9], at: 5s, victim: {from: h6, to: h2}}")
+    lines = plan_lines(found, FAT_TREE, draw(found), verbose=False)
+    assert lines[2:5] == [
+        "job: 2 streams between 4 hosts, 4 messages of 64 KiB under way on each",
+        "  incast h9 to h1, on from 5 s to 30 s",
+        "  victim h6 to h2, on from 0 s to 30 s",
+    ]

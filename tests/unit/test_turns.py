@@ -15,6 +15,10 @@ class Queue:
     def __init__(self, name: str, count: int) -> None:
         self.packets = [f"{name}{number}" for number in range(count)]
 
+    @property
+    def ready(self) -> bool:
+        return bool(self.packets)
+
     def transmit(self, now: float) -> Iterator[Any]:
         while self.packets:
             yield self.packets.pop(0)
@@ -38,3 +42,12 @@ def test_no_packet_is_lost_when_calls_are_left_early():
 def test_one_qp_needs_no_turns():
     assert list(Turns().packets(0.0, [Queue("a", 2)])) == ["a0", "a1"]
     assert list(Turns().packets(0.0, [])) == []
+
+
+def test_a_qp_that_was_alone_does_not_go_first_again():
+    turns, queues = Turns(), [Queue("a", 1), Queue("b", 0)]
+    assert list(turns.packets(0.0, queues)) == ["a0"]
+    for queue in queues:
+        queue.packets = ["x"]
+    queues[1].packets = ["b0"]
+    assert next(iter(turns.packets(0.0, queues))) == "b0"
