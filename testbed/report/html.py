@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 
 from testbed.files import write_text
 from testbed.report import context, findings, findings_head, findings_streams, style
+from testbed.report.link_table import link_rows
 from testbed.report.metrics import METRICS
 from testbed.report.model import STREAMS, ArmRun
 from testbed.report.plots import CAPTIONS, draw
@@ -196,11 +197,12 @@ def weak_medians(summary: Mapping[str, Any]) -> list[str]:
 
 
 def allowed(run: ArmRun, scenario: Mapping[str, Any]) -> dict[str, Any]:
-    """What one arm was allowed: its datapath, its transport's parameters, its BGP options."""
+    """What one arm was allowed: its datapath, its links, its transport's parameters, its BGP options."""
     given = context.set_by_scenario(scenario, run.arm)
     return {
         "arm": context.label(run.arm),
         "datapath": context.datapath(run),
+        "links": link_rows(run.info.get("fabric")),
         "transport": [(name, str(value), name in given) for name, value in context.transport_parameters(run).items()],
         "bgp": _table(context.bgp_parameters(run)),
     }

@@ -103,6 +103,9 @@ def _arm_info(folder: Path, mrc: bool) -> dict:
     }  # fmt: skip
     bgp = {"keepalive_s": 3, "hold_s": 9, "coalesce_ms": 10}
     fabric = {"switching": "ovs", "datapath": "netdev"} if mrc else {"switching": "frr", "datapath": "kernel", "routing": {"options": bgp}}
+    if mrc:
+        fabric |= {"rate_bps": 20_000_000, "mtu_bytes": 4352, "queue_bytes": 557_056}
+        fabric["link_program"] = {"base_rtt_s": 0.014, "bdp_bytes": 43_660, "fabric": {"ecn_min_bytes": 8_732, "trim_bytes": 43_660}}
     transport = {"probe_interval_s": 0.1, "pto_min_s": 0.004} if mrc else {"timeout_exponent": 17, "retries": 7}
     return {
         "arm": folder.parent.name, "repeat": int(folder.name), "duration_s": DURATION_S, "bring_up_s": 5.1, "fabric": fabric,

@@ -308,6 +308,11 @@ def test_the_report_shows_verdict_seed_and_settings(page):
         assert text in page
 
 
+def test_the_report_shows_the_links_with_their_thresholds(page):
+    rows = {"rate": "20 Mbit/s", "base RTT": "14 ms", "BDP": "43,660 B", "switch to switch: trims above": "43,660 B"}
+    assert [name for name, value in rows.items() if f"<td>{name}</td><td>{value}</td>" not in page] == []
+
+
 def test_every_fault_has_its_row(page):
     assert [name for name in ("f1", "f2", "f3", "f4", "f5", "f6") if f"<td>{name}</td>" not in page] == []
 
