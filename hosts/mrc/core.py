@@ -177,7 +177,10 @@ class MrcCore:
         for receiver in self._receive.values():
             if receiver.ready:
                 yield from receiver.transmit()
-        yield from self._turns.packets(now, self._order)
+        if len(self._order) > 1:
+            yield from self._turns.packets(now, self._order)
+        elif self._order and self._order[0].ready:
+            yield from self._order[0].transmit(now)
 
     # Timers
 

@@ -13,7 +13,7 @@ from hosts.wire import A_BIT, DUPLICATE, HELD, NACKED, PSN_MASK, RTX_BIT, SKIP_N
 BITMAP_BITS = 64
 MPR_UNIT = 128
 RECEIVED_UNIT_BYTES = 256
-MOST_READY = 1024  # SACKs, or NACKs, that wait; a flood of duplicates or probes asks for more than can be sent, and the newest say most
+MOST_READY = 1024  # SACKs and NACKs that wait; a flood of duplicates or probes asks for more than can be sent, and the newest say most
 
 
 class ReceiveQp:
@@ -38,8 +38,7 @@ class ReceiveQp:
         self._last_psn = self._last_entropy = self._last_stamp = 0
         self._duplicate = False
         self._return_ev = 0
-        self._sacks: deque[tuple[int, SackFields]] = deque(maxlen=MOST_READY)  # to send, each with the EV to send it on
-        self._nacks: deque[tuple[int, NackFields]] = deque(maxlen=MOST_READY)  # likewise
+        self.ready: deque[tuple[int, SackFields | NackFields]] = deque(maxlen=MOST_READY)  # to send, each with the EV to send it on
 
     def connect(self, framer: Framer, first_psn: int) -> None:
         """Takes the peer's attributes."""
@@ -108,7 +107,7 @@ class ReceiveQp:
             return "duplicate"
         self._nacked |= 1 << ahead
         self._return_ev += 1  # over another path than last time
-        self._nacks.append((self._return_ev, NackFields(reason, entropy, psn24, stamp)))
+        self.ready.append((self._return_ev, NackFields(reason, entropy, psn24, stamp)))
         self.nacks_sent += 1
         return None
 
@@ -187,28 +186,17 @@ class ReceiveQp:
         if self._framer is None:
             return "not_connected"
         offset = probe_id - 0x10000 if probe_id & 0x8000 else probe_id
-        self._sacks.append((entropy, self._fields(self._cack + 1, entropy, offset, stamp, 0, True)))
+        self.ready.append((entropy, self._fields(self._cack + 1, entropy, offset, stamp, 0, True)))
         return None
 
-    @property
-    def ready(self) -> bool:
-        """Whether `transmit` has something to send."""
-        return bool(self._sacks or self._nacks)
-
     def transmit(self) -> Iterator[Transmit]:
-        """The NACKs and SACKs that are ready; what the caller does not take stays for the next call."""
-        if self._framer is None:
-            return
-        while self._nacks:
-            entropy, nack = self._nacks.popleft()
-            yield self._answer(entropy, *self._framer.nack(entropy, nack))
-        while self._sacks:
-            entropy, sack = self._sacks.popleft()
-            yield self._answer(entropy, *self._framer.sack(entropy, sack))
-
-    def _answer(self, entropy: int, header: bytearray, trailer: bytes) -> Transmit:
-        path = self._paths[entropy % len(self._paths)]
-        return Transmit(path.port, path.destination, header, b"", trailer, True)
+        """The SACKs and NACKs that are ready; what the caller does not take stays for the next call."""
+        framer = self._framer
+        while self.ready and framer is not None:
+            entropy, say = self.ready.popleft()
+            path = self._paths[entropy % len(self._paths)]
+            header, trailer = framer.sack(entropy, say) if isinstance(say, SackFields) else framer.nack(entropy, say)
+            yield Transmit(path.port, path.destination, header, b"", trailer, True)
 
     def _acknowledge(self, held: bool, skip: int = SKIP_NONE) -> None:
         """Makes the SACKs that cover all news: one, or more when the news spans more than a bitmap."""
@@ -217,7 +205,7 @@ class ReceiveQp:
         if not -0x8000 <= offset < 0x8000:
             offset = 0
         for base in self._bases():
-            self._sacks.append((self._return_ev, self._fields(base, self._last_entropy, offset, self._last_stamp, flags, False, skip)))
+            self.ready.append((self._return_ev, self._fields(base, self._last_entropy, offset, self._last_stamp, flags, False, skip)))
             skip = SKIP_NONE  # one packet was marked: it is said once
         self._pending, self._due, self.owes_sack, self._duplicate = 0, None, False, False
 

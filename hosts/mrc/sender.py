@@ -104,8 +104,9 @@ class SendQp:
             packet, wanted = self._urgent.popleft()
             if packet.psn in self._outgoing.packets:
                 yield self._send(packet, now, stamp, wanted)
-        while self.flight.count + 1 <= self.window.cwnd_packets:
-            next_packet = self._outgoing.next(self._mpr)
+        flight, cwnd_packets, following = self.flight, self.window.cwnd_packets, self._outgoing.next
+        while flight.count + 1 <= cwnd_packets:
+            next_packet = following(self._mpr)
             if next_packet is None:
                 self._limited = False
                 return

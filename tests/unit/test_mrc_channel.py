@@ -315,7 +315,7 @@ def test_nothing_is_remembered_of_what_is_done() -> None:
         world.run(20)
     sender, receiver = world.a._send["b"], world.b._receive["a"]
     out = sender._outgoing
-    rest = (out.packets, out._messages, out._ends, out._rtx, sender._urgent, receiver._imms, receiver._sacks, receiver._nacks)
+    rest = (out.packets, out._messages, out._ends, out._rtx, sender._urgent, receiver._imms, receiver.ready)
     assert [len(each) for each in rest] == [0] * len(rest)
     assert sender.flight.count == 0
     assert sum(len(ev.sent) for ev in sender.evs.evs) <= 64
