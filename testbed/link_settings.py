@@ -53,8 +53,8 @@ class LinkSettings:
             raise UsageError("links that trim and drop at the same depth: choose trimming or tail_drop")
         if self.queue_bytes < self.least_queue_bytes:
             raise UsageError(
-                f"link queue of {self.queue_bytes} bytes: ECN or trimming at this rate and base RTT needs {self.least_queue_bytes} bytes: make the queue "
-                "longer, or switch ecn and trimming off"
+                f"link queue of {self.queue_bytes} bytes: ECN or trimming at this rate and base RTT needs {self.least_queue_bytes} bytes: "
+                "make the queue longer, or switch ecn and trimming off"
             )
 
     @property
