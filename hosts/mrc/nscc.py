@@ -24,6 +24,7 @@ DECREASE = 0.8  # htsim's gamma: share of the excess delay that a decrease answe
 LEAST_KEPT = 0.5  # of the window, in one decrease (UEC)
 MOST_BDP = 1.5  # largest window (UEC)
 TARGET_TRIMMING, TARGET_DROPPING = 0.75, 1.0  # target delay as a share of the base RTT (UEC)
+HEARD_TARGETS = 2.0  # a longer delay counts as so many targets in the smoothed delay: one slow path does not speak for all
 UNKNOWN_MOST_PACKETS = 64  # largest window when the link's rate is not known
 BITS_PER_BYTE = 8
 OUTER_BYTES = 40 + 14  # outer IPv6 and Ethernet
@@ -97,7 +98,11 @@ class NsccWindow:
         return max(share * self._scale.base_s, params.target_delay_min_s)
 
     def on_sack(self, now: float, acked_packets: int, rtt_s: float | None, limited: bool, marked: bool) -> None:
-        """The quadrants: proportional increase, fair increase, decrease, or nothing; or quick adapt at the end of a period."""
+        """The quadrants: proportional increase, fair increase, decrease, or nothing; and quick adapt at the end of a period.
+
+        Beyond UEC: far above the target the window shrinks without a mark too, because a host's own link and the last hop do not mark.
+        The smaller the window, the farther that is (1/sqrt, as in Swift), which brings the windows of many senders together.
+        """
         self._begin(now)
         delay_s = self._delay(acked_packets, rtt_s)
         self._delivered += acked_packets
@@ -120,7 +125,8 @@ class NsccWindow:
         if rtt_s is None:
             return self._delay_s
         delay_s = max(0.0, rtt_s - self._scale.idle_s)
-        self._delay_s += (delay_s - self._delay_s) * min(1.0, self._params.delay_gain * max(acked_packets, 1) / self._own)
+        heard_s = min(delay_s, HEARD_TARGETS * self._target_s)
+        self._delay_s += (heard_s - self._delay_s) * min(1.0, self._params.delay_gain * max(acked_packets, 1) / self._own)
         return delay_s
 
     def _increase(self, acked_packets: int, delay_s: float) -> None:
@@ -161,7 +167,7 @@ class NsccWindow:
             self._effective = self._share(self._own)
 
     def _end_period(self, now: float) -> None:
-        """Quick adapt: after trims, or with a queue far above the target, the window becomes what arrived in the period."""
+        """Quick adapt: after trims or mass loss, when much less than the window arrived in the period, it becomes what arrived."""
         length_s = self._scale.base_s + self._target_s
         late = now - self._period_end > length_s  # nothing was heard for long: what arrived says nothing
         if self._trouble and self._limited and not late and self._delivered < self._own * self._params.adapt_below:
