@@ -105,3 +105,35 @@ class Pair:
 
 def on_wire(transmit: Transmit) -> bytes:
     return bytes(transmit.header) + bytes(transmit.payload) + transmit.trailer
+
+
+def answers(pair: Pair, *packets: bytes, now: float = NOW) -> list[Transmit]:
+    """Delivers packets to b and returns all that it sends."""
+    for packet in packets:
+        pair.b.on_datagram(now, 0, memoryview(packet))
+    pair.b.on_receive_done(now)
+    return list(pair.b.transmit(now))
+
+
+def opcode_of(transmit: Transmit) -> int:
+    return transmit.header[wire.BTH_OFFSET]
+
+
+def entropy_of(packet: bytes) -> int:
+    return int.from_bytes(packet[40:42], "big")
+
+
+def psn_of(packet: bytes) -> int:
+    return wire.BTH.unpack(packet, wire.BTH_OFFSET)["psn"]
+
+
+def tell(pair: Pair, *transmits: Transmit, now: float = NOW) -> list[bytes]:
+    """Delivers packets to a and returns all that it sends."""
+    for transmit in transmits:
+        pair.a.on_datagram(now, 0, memoryview(on_wire(transmit)))
+    pair.a.on_receive_done(now)
+    return [on_wire(each) for each in pair.a.transmit(now)]
+
+
+def states(core: MrcCore) -> list[str]:
+    return [row[2] for row in core.path_rows()]

@@ -6,10 +6,9 @@ from random import Random
 from typing import Any
 
 import pytest
-from mrc_lab import NOW, Pair, World, on_wire
+from mrc_lab import NOW, Pair, World, answers, entropy_of, on_wire, tell
 
 from hosts import wire
-from hosts.core import Transmit
 from hosts.mrc import MrcParams
 from hosts.mrc.channel import Conditions, peer_spec
 from hosts.mrc.evs import EvSet
@@ -36,23 +35,6 @@ class Watched:
 
     def on_penalty(self, penalty: int) -> None:
         self.told.append(("penalty", penalty))
-
-
-def said(pair: Pair, *packets: bytes, now: float = NOW) -> list[Transmit]:
-    for packet in packets:
-        pair.b.on_datagram(now, 0, memoryview(packet))
-    pair.b.on_receive_done(now)
-    return list(pair.b.transmit(now))
-
-
-def tell(pair: Pair, transmits: list[Transmit], now: float = NOW) -> None:
-    for transmit in transmits:
-        pair.a.on_datagram(now, 0, memoryview(on_wire(transmit)))
-    pair.a.on_receive_done(now)
-
-
-def entropy_of(packet: bytes) -> int:
-    return int.from_bytes(packet[40:42], "big")
 
 
 def sack(pair: Pair, say: SackFields) -> bytes:
@@ -94,7 +76,7 @@ def test_a_mark_is_said_once_when_the_news_needs_several_sacks() -> None:
 def test_a_marked_probe_is_only_answered() -> None:
     pair = Pair()
     header, trailer = pair.framer.probe(3, 1, 5)
-    (answer,) = said(pair, wire.marked(bytes(header) + trailer))
+    (answer,) = answers(pair, wire.marked(bytes(header) + trailer))
     say = parse_sack(memoryview(on_wire(answer)))
     assert (say.probe_reply, say.skip) == (True, wire.SKIP_NONE)
 
@@ -103,7 +85,7 @@ def test_the_sender_skips_the_marked_ev_and_tells_the_window() -> None:
     pair = Pair()
     window = pair.a._send["b"].window = Watched()
     packets = pair.send(6 * 4096)
-    tell(pair, said(pair, wire.marked(packets[0])), NOW + 0.001)
+    tell(pair, *answers(pair, wire.marked(packets[0])), now=NOW + 0.001)
     assert [row[2] for row in pair.a.path_rows()].count("SKIP") == 1
     assert pair.a.path_rows()[entropy_of(packets[0])][2:] == ("SKIP", 2, 0, 0, 0, 1)
     assert pair.a.flow_rows()[0][6:] == (0, 1)
@@ -115,7 +97,7 @@ def test_the_window_is_told_of_each_trimmed_packet() -> None:
     pair = Pair()
     window = pair.a._send["b"].window = Watched()
     packets = pair.send(6 * 4096)
-    tell(pair, said(pair, *(wire.trimmed(packet) for packet in packets[:2])))
+    tell(pair, *answers(pair, *(wire.trimmed(packet) for packet in packets[:2])))
     assert window.told == [("trimmed",), ("trimmed",)]
 
 
@@ -196,7 +178,7 @@ def test_the_penalty_is_sent_and_handed_on_when_it_changes() -> None:
     pair = Pair(receiver_penalty=64)
     window = pair.a._send["b"].window = Watched()
     for _ in range(2):
-        tell(pair, said(pair, *pair.send()))
+        tell(pair, *answers(pair, *pair.send()))
     assert window.told.count(("penalty", 64)) == 1
 
 

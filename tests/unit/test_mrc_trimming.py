@@ -7,46 +7,16 @@ from random import Random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mrc_lab import NOW, PAIR_BYTES, START_S, Pair, World, on_wire
+from mrc_lab import NOW, PAIR_BYTES, Pair, answers, entropy_of, on_wire, opcode_of, psn_of, states, tell
 
 from hosts import wire
-from hosts.core import Transmit
-from hosts.mrc import MrcCore
-from hosts.mrc.channel import Conditions, Queue
+from hosts.mrc import MrcParams
+from hosts.mrc.channel import peer_spec
+from hosts.mrc.evs import EvSet
 from hosts.mrc.frames import Framer, NackFields, parse_nack, parse_sack
+from hosts.mrc.loss import Allowance, Flight, Packet
 from hosts.mrc.receiver import MOST_READY
-
-
-def answers(pair: Pair, *packets: bytes, now: float = NOW) -> list[Transmit]:
-    """Delivers packets to b and returns all that it sends."""
-    for packet in packets:
-        pair.b.on_datagram(now, 0, memoryview(packet))
-    pair.b.on_receive_done(now)
-    return list(pair.b.transmit(now))
-
-
-def opcode_of(transmit: Transmit) -> int:
-    return transmit.header[wire.BTH_OFFSET]
-
-
-def entropy_of(packet: bytes) -> int:
-    return int.from_bytes(packet[40:42], "big")
-
-
-def psn_of(packet: bytes) -> int:
-    return wire.BTH.unpack(packet, wire.BTH_OFFSET)["psn"]
-
-
-def tell(pair: Pair, *transmits: Transmit, now: float = NOW) -> list[bytes]:
-    """Delivers packets to a and returns all that it sends."""
-    for transmit in transmits:
-        pair.a.on_datagram(now, 0, memoryview(on_wire(transmit)))
-    pair.a.on_receive_done(now)
-    return [on_wire(each) for each in pair.a.transmit(now)]
-
-
-def states(core: MrcCore) -> list[str]:
-    return [row[2] for row in core.path_rows()]
+from hosts.mrc.window import RttEstimator
 
 
 def nack(pair: Pair, say: NackFields) -> bytes:
@@ -292,91 +262,72 @@ def test_the_recovery_of_a_trimmed_packet_is_timed() -> None:
     assert found["trimmed"]["p99_srtt"] == pytest.approx(0.002 / pair.a.flow_rows()[0][5], rel=0.02)
 
 
-# In virtual time
+def test_every_packet_avoids_the_ev_of_its_own_nack_though_all_are_skipped() -> None:
+    pair = Pair(paths=2)
+    packets = pair.send(12 * 4096)
+    again = tell(pair, *answers(pair, *(wire.trimmed(packet) for packet in packets)), now=NOW + 0.01)
+    while again[-1] and len(again) < len(packets):
+        again += tell(pair, *answers(pair, *again, now=NOW + 0.02), now=NOW + 0.02)
+    was = {psn_of(packet): entropy_of(packet) for packet in packets}
+    assert {psn_of(packet) for packet in again} == set(was)
+    assert all(entropy_of(packet) != was[psn_of(packet)] for packet in again)
 
 
-def test_a_burst_that_is_trimmed_again_and_again_makes_progress() -> None:
-    world = World(Conditions(trimming=0.9), idle_probes=1)
-    world.post(1 << 18, 0)
-    world.run(60)
-    world.assert_delivered()
-    assert world.channel.log["trimmed"] > 320
-    assert world.states("ASSUMED_BAD") == []
+def test_a_nack_of_an_older_transmission_sends_no_third_one() -> None:
+    pair = Pair()
+    (first,) = pair.send()
+    late = pair.a.next_deadline()
+    assert late is not None
+    pair.a.on_timer(late)
+    assert [psn_of(on_wire(each)) for each in pair.a.transmit(late)] == [1000]
+    assert tell(pair, *answers(pair, wire.trimmed(first), now=late), now=late) == []
 
 
-def test_a_bottleneck_that_trims_costs_no_ev_and_recovers_within_two_rtts() -> None:
-    queue = Queue(ecn_min_bytes=8_500, ecn_max_bytes=34_000, trim_bytes=42_500, shared=True)
-    world = World(Conditions(rate_bps=20e6, queue=queue), paths=8, link_rate_bps=20e6, trimming=True)
-    for _ in range(4):
-        world.post(1 << 20, 0)
-    world.run(60)
-    world.assert_delivered()
-    report = world.a.report()
-    assert (world.states("ASSUMED_BAD"), report["spurious_verdicts"]) == ([], 0)
-    assert report["trimmed_packets"] == world.channel.log["trimmed"] > 0
-    assert report["marked_packets"] == world.channel.log["marked"] > 0
-    assert set(report["recoveries"]) == {"trimmed"}
-    assert report["recoveries"]["trimmed"]["median_s"] < 2 * world.a.flow_rows()[0][5]
+def test_a_nack_ends_the_doubling_of_the_timeout() -> None:
+    pair = Pair()
+    (packet,) = pair.send()
+    now = NOW
+    for _ in range(5):
+        now = pair.a.next_deadline() or now
+        pair.a.on_timer(now)
+        packet = next((on_wire(each) for each in pair.a.transmit(now) if each.payload), packet)
+    tell(pair, *answers(pair, wire.trimmed(packet), now=now), now=now)
+    assert (pair.a.next_deadline() or 0.0) - now < 0.1
 
 
-def test_without_trimming_the_same_bottleneck_loses_packets_and_still_delivers() -> None:
-    queue = Queue(limit_bytes=42_500, shared=True)
-    world = World(Conditions(rate_bps=20e6, queue=queue), paths=8, cwnd_initial_packets=64, cwnd_max_packets=64)
-    world.post(1 << 20, 0)
-    world.run(60)
-    world.assert_delivered()
-    assert world.channel.log["queue_dropped"] > 0
-    assert world.states("ASSUMED_BAD")
+def test_what_came_after_all_is_no_longer_called_nacked() -> None:
+    pair = Pair()
+    packets = pair.send(8 * 4096)
+    answers(pair, wire.trimmed(packets[1]))
+    (say,) = pair.give(packets[1], *packets[3:6])
+    assert (say.cack, say.cc_flags) == (999, 0)
 
 
-@settings(deadline=None, max_examples=60)
-@given(
-    seed=st.integers(0, 1 << 16),
-    paths=st.integers(1, 6),
-    trimming=st.sampled_from([0.0, 0.05, 0.5]),
-    marking=st.sampled_from([0.0, 0.3, 1.0]),
-    queue=st.sampled_from(
-        [Queue(), Queue(2_000, 20_000, 30_000), Queue(0, 0, 20_000, last_hop=True, shared=True), Queue(limit_bytes=40_000)]
-    ),
-    loss=st.sampled_from([0.0, 0.01, 0.1]),
-    duplication=st.sampled_from([0.0, 0.1]),
-    jitter_s=st.sampled_from([0.0, 0.001, 0.01]),
-    deaths=st.lists(st.tuples(st.integers(0, 5), st.floats(0, 1), st.floats(0, 3)), max_size=4),
-    sizes=st.lists(st.integers(0, 120_000), min_size=1, max_size=6),
-)
-def test_every_message_arrives_once_whatever_switches_do(
-    seed, paths, trimming, marking, queue, loss, duplication, jitter_s, deaths, sizes
-) -> None:
-    dead = tuple((path % paths, START_S + start, START_S + start + length) for path, start, length in deaths)
-    conditions = Conditions(0.001, jitter_s, 100e6, loss, duplication, {}, {}, dead, trimming, marking, queue)
-    world, offset = World(conditions, paths, seed), 0
-    for size in sizes:
-        world.post(size, offset)
-        offset += size
-    world.run(120)
-    assert world.settled()
-    if not world.errors:
-        world.assert_delivered()
+# The books of what is under way
 
 
-@settings(deadline=None, max_examples=60)
-@given(
-    seed=st.integers(0, 1 << 16),
-    paths=st.integers(1, 8),
-    trimming=st.sampled_from([0.01, 0.2, 0.7]),
-    marking=st.sampled_from([0.0, 0.5]),
-    jitter_s=st.sampled_from([0.0, 0.0002, 0.001]),
-    sizes=st.lists(st.integers(1, 300_000), min_size=1, max_size=4),
-)
-def test_trims_and_marks_alone_never_make_a_path_bad(seed, paths, trimming, marking, jitter_s, sizes) -> None:
-    world, offset = World(Conditions(jitter_s=jitter_s, trimming=trimming, marking=marking), paths, seed), 0
-    for size in sizes:
-        world.post(size, offset)
-        offset += size
-    world.run(120)
-    world.assert_delivered()
-    assert world.states("ASSUMED_BAD") == []
-    assert sum(row[4] for row in world.a.path_rows()) == 0
+def flight() -> tuple[Flight, EvSet]:
+    params = MrcParams()
+    return Flight(Allowance(params, RttEstimator(params))), EvSet(peer_spec("b", "fd00::b", 2).paths, params, Random(1))
+
+
+def test_the_only_transmission_beside_a_trimmed_one_is_known_to_have_arrived() -> None:
+    books, evs = flight()
+    packet = Packet(0, 0, (0, 0), 0, memoryview(b""), None)
+    books.trimmed(books.send(packet, evs.evs[0], NOW, 1))
+    books.send(packet, evs.evs[1], NOW, 2)
+    books.arrived(packet, NOW, None)
+    assert [ev.acked_order for ev in evs.evs] == [-1, 1]
+
+
+def test_a_trimmed_copy_is_never_taken_for_what_arrived() -> None:
+    books, evs = flight()
+    packet = Packet(0, 0, (0, 0), 0, memoryview(b""), None)
+    books.send(packet, evs.evs[0], NOW, 1)
+    books.trimmed(books.send(packet, evs.evs[1], NOW, 2))
+    books.arrived(packet, NOW, None)
+    assert [ev.acked_order for ev in evs.evs] == [-1, -1]
+    assert books.count == 0
 
 
 @settings(deadline=None, max_examples=200)
