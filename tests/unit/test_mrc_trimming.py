@@ -320,6 +320,13 @@ def test_the_only_transmission_beside_a_trimmed_one_is_known_to_have_arrived() -
     assert [ev.acked_order for ev in evs.evs] == [-1, 1]
 
 
+def test_nothing_is_remembered_of_an_ev_on_which_everything_is_trimmed() -> None:
+    books, evs = flight()
+    for number in range(100):
+        books.trimmed(books.send(Packet(number, 0, (0, 0), 0, memoryview(b""), None), evs.evs[0], NOW, number))
+    assert (len(evs.evs[0].sent), books.count, books.oldest()) == (0, 0, None)
+
+
 def test_a_trimmed_copy_is_never_taken_for_what_arrived() -> None:
     books, evs = flight()
     packet = Packet(0, 0, (0, 0), 0, memoryview(b""), None)
