@@ -17,7 +17,8 @@ HOP = struct.Struct("=HBBi")  # struct rtnexthop: length, flags, hops, ifindex
 
 RTM_NEWLINK, RTM_DELLINK, RTM_GETLINK = 16, 17, 18
 RTM_NEWROUTE, RTM_DELROUTE, RTM_GETROUTE = 24, 25, 26
-IFLA_IFNAME = 3
+IFLA_IFNAME, IFLA_OPERSTATE = 3, 16
+OPER_DORMANT = b"\x05"  # linux/if.h: a carrier that is not to be used, which is how a `remote` fault is told to one end
 RTA_DST, RTA_OIF, RTA_MULTIPATH, RTA_TABLE, RTA_NH_ID = 1, 4, 9, 15, 30
 IFF_UP, IFF_LOWER_UP = 0x1, 0x10000
 RTNH_F_DEAD, RTNH_F_LINKDOWN = 0x01, 0x10
@@ -28,7 +29,7 @@ RTMGRP_LINK, RTMGRP_IPV6_ROUTE = 0x001, 0x400
 
 @dataclass(frozen=True)
 class LinkMessage:
-    """An interface as the kernel reports it. `up`: administratively up and with carrier."""
+    """An interface as the kernel reports it. `up`: administratively up, with carrier, and not dormant."""
 
     index: int
     name: str
@@ -72,8 +73,10 @@ def messages(datagram: bytes) -> Iterator[tuple[int, int, bytes]]:
 def parse_link(kind: int, body: bytes) -> LinkMessage:
     """Takes an RTM_NEWLINK or RTM_DELLINK body apart."""
     _, _, index, flags, _ = LINK.unpack_from(body)
-    name = attributes(body[LINK.size :]).get(IFLA_IFNAME, b"").rstrip(b"\0").decode()
-    return LinkMessage(index, name, bool(flags & IFF_UP and flags & IFF_LOWER_UP), kind == RTM_DELLINK)
+    found = attributes(body[LINK.size :])
+    name = found.get(IFLA_IFNAME, b"").rstrip(b"\0").decode()
+    up = bool(flags & IFF_UP and flags & IFF_LOWER_UP) and found.get(IFLA_OPERSTATE) != OPER_DORMANT
+    return LinkMessage(index, name, up, kind == RTM_DELLINK)
 
 
 def parse_route(kind: int, flags: int, body: bytes) -> RouteMessage | None:

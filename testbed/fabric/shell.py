@@ -70,7 +70,7 @@ class Prompt(CLI):  # type: ignore[misc]  # Mininet has no types
     def do_loss(self, line: str) -> None:
         """Lose a share of all packets between two nodes by chance, both ways. Usage: loss node1 node2 5%|off"""
         link, share = self._link_and_state(line, "loss", None)
-        self.fabric.prompt.set_loss(link, 0.0 if share == "off" else parse_share(share))
+        self.fabric.prompt.set_loss(link, 0.0 if share == "off" else parse_share(_number_or_text(share)))
 
     def do_rate(self, line: str) -> None:
         """Give a link another rate, both ways. Usage: rate node1 node2 1Mbps|off"""
@@ -114,6 +114,14 @@ class Prompt(CLI):  # type: ignore[misc]  # Mininet has no types
     def do_dpctl(self, _line: str) -> None:
         """What to use in its place."""
         output(_NO_DPCTL.format(**self.words))
+
+
+def _number_or_text(word: str) -> float | str:
+    """0.05 as a number, 5% as the text that it is."""
+    try:
+        return float(word)
+    except ValueError:
+        return word
 
 
 def run(topology: Topology, arm: str, scenario: Any = None) -> None:

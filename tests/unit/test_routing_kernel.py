@@ -108,6 +108,14 @@ def test_a_link_is_up_with_carrier_and_administratively(flags, up):
     assert rtnetlink.parse_link(rtnetlink.RTM_NEWLINK, body) == rtnetlink.LinkMessage(3, "t0_1_1-eth1", up, False)
 
 
+@pytest.mark.parametrize(("operstate", "up"), [(b"\5", False), (b"\6", True)])
+def test_a_link_with_a_carrier_that_is_not_to_be_used_is_not_up(operstate, up):
+    body = (
+        rtnetlink.LINK.pack(0, 1, 3, 0x10001, 0) + attribute(rtnetlink.IFLA_IFNAME, b"x\0") + attribute(rtnetlink.IFLA_OPERSTATE, operstate)
+    )
+    assert rtnetlink.parse_link(rtnetlink.RTM_NEWLINK, body).up is up
+
+
 def test_a_datagram_is_split_into_its_messages():
     one = HEADER.pack(17, rtnetlink.RTM_NEWLINK, 2, 0, 0) + b"x" + bytes(3)
     two = HEADER.pack(16, NLMSG_DONE, 0, 0, 0)
