@@ -47,7 +47,7 @@ class MrcParams:
     rto_max_s: float = 4.0
     rto_retries: int = 7
     # Window
-    cwnd_initial_packets: int = 0  # 0 = the largest window
+    cwnd_initial_packets: int = 2  # 0 = the largest window, as UEC has it; few, because senders that begin at once trim each other
     cwnd_min_packets: int = 1
     cwnd_max_packets: int = 0  # 0 = 1.5 BDP (UEC), or 64 when link_rate_bps is not given
     link_rate_bps: float = 0.0  # rate of the NIC's links; 0 = unknown
@@ -82,6 +82,11 @@ class MrcParams:
             (not 0 <= self.receiver_penalty <= 127, "receiver_penalty must be 0 to 127"),
             (not 0 <= self.evs <= 65_536, "evs must be 0 (one a path) to 65536"),
             (not self._windows_in_order(), "cwnd must obey min <= initial <= max"),
+            (
+                not all(0 <= share <= 1 for share in (self.empty_delay_share, self.adapt_below, self.adapt_kept)),
+                "empty_delay_share, adapt_below and adapt_kept must be 0 to 1",
+            ),
+            (self.target_delay_share < 0, "target_delay_share must be 0 (UEC's) or more"),
             (not -1 <= self.initial_psn < 1 << 24, "initial_psn must have 24 bits, or be -1"),
             (not 0 <= self.idle_probes <= 1000, "idle_probes must be 0 to 1000"),
             (not 0 <= self.probe_jitter < 1, "probe_jitter must be 0 to 1"),
@@ -117,5 +122,5 @@ class MrcParams:
 _AT_LEAST_ONE = ("ev_min_active", "probe_successes", "ack_every", "rto_retries", "cwnd_min_packets", "rack_widen_max")
 _POSITIVE = (
     "probe_interval_s", "ack_delay_s", "initial_rtt_s", "rack_srtt", "rack_min_s", "rack_decay_s", "pto_min_s", "rto_min_s", "rto_max_s",
-    "target_delay_min_s", "base_rtt_window_s", "delay_gain", "far_scale",
+    "target_delay_min_s", "base_rtt_window_s", "bdp_min_packets", "delay_gain", "fair_increase", "fast_increase", "far_scale",
 )  # fmt: skip

@@ -77,7 +77,7 @@ class Pair:
     """A connected sender a and receiver b; packets are carried by hand."""
 
     def __init__(self, paths: int = 4, **params: float) -> None:
-        settings = MrcParams.from_mapping({"initial_psn": 1000, "idle_probes": 0, **params})
+        settings = MrcParams.from_mapping({"initial_psn": 1000, "idle_probes": 0, "cwnd_initial_packets": 0, **params})
         self.region = bytearray(PAIR_BYTES)
         self.a = MrcCore("a", "fd00::a", settings, {"b": peer_spec("b", "fd00::b", paths)}, {}, memoryview(bytearray(0)), 1)
         self.b = MrcCore("b", "fd00::b", settings, {}, {"a": peer_spec("a", "fd00::a", paths)}, memoryview(self.region), 1)

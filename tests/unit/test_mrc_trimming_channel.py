@@ -20,7 +20,7 @@ def test_a_burst_that_is_trimmed_again_and_again_makes_progress() -> None:
 
 def test_a_bottleneck_that_trims_costs_no_ev_and_recovers_within_two_rtts() -> None:
     queue = Queue(ecn_min_bytes=8_500, ecn_max_bytes=34_000, trim_bytes=42_500, shared=True)
-    world = World(Conditions(rate_bps=20e6, queue=queue), paths=8, link_rate_bps=20e6, trimming=True)
+    world = World(Conditions(rate_bps=20e6, queue=queue), paths=8, link_rate_bps=20e6, trimming=True, cwnd_initial_packets=0)
     for _ in range(4):
         world.post(1 << 20, 0)
     world.run(60)

@@ -108,14 +108,15 @@ def test_an_application_limited_sender_does_not_grow() -> None:
     assert small().sack(0.0, times=100, limited=False) == 4
 
 
-def test_the_window_starts_and_ends_at_one_and_a_half_bdp() -> None:
+def test_the_window_ends_at_one_and_a_half_bdp_and_may_begin_there() -> None:
+    assert Driven(cwnd_initial_packets=0).packets == pytest.approx(1.5 * BDP_FRAMES, rel=0.01)
     driven = Driven()
-    assert driven.packets == pytest.approx(1.5 * BDP_FRAMES, rel=0.01)
+    assert driven.packets == 2
     assert driven.sack(0.0, times=200) == pytest.approx(1.5 * BDP_FRAMES, rel=0.01)
 
 
 def test_each_port_adds_a_bdp() -> None:
-    assert Driven(ports=4).packets == pytest.approx(4 * 1.5 * BDP_FRAMES, rel=0.01)
+    assert Driven(ports=4, cwnd_initial_packets=0).packets == pytest.approx(4 * 1.5 * BDP_FRAMES, rel=0.01)
 
 
 def test_without_a_rate_the_window_is_bounded_in_packets() -> None:
