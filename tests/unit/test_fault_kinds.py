@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from testbed.cli.dryrun import fault_lines
 from testbed.scenario import Drawn, Fault, ScenarioInvalid, draw, load_text, read_faults, write_faults
@@ -212,3 +215,23 @@ def test_a_plan_tells_the_parameters(text: str) -> None:
 
 def test_no_two_kinds_of_the_vocabulary_mean_the_same_record() -> None:
     assert all(only(one) != only(other) for one, other in combinations([entry for entry, _ in EXAMPLES], 2))
+
+
+JUNK = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=8)
+    | st.lists(st.integers() | st.text(max_size=3), max_size=9)
+)
+JUNK |= st.dictionaries(st.sampled_from(["share", "from", "seen_by", "evs", "of", "x"]), JUNK, max_size=3)
+
+
+@settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.sampled_from(EXAMPLES), st.sampled_from(["id", "kind", "target", "links", "params", "at_s", "for_s", "target_type"]), JUNK)
+def test_whatever_a_record_holds_it_is_read_or_refused(tmp_path: Path, example: tuple[str, Any], key: str, junk: Any) -> None:
+    data = drawn(example[0]).as_dict()
+    data["faults"][0][key] = junk
+    with contextlib.suppress(ScenarioInvalid):
+        replayed(tmp_path, data)

@@ -33,6 +33,13 @@ VALID: dict[str, Any] = {
                 "max_concurrent": 3,
             }
         },
+        {"kind": "remote", "link": "t0_1_1-t1_1_1", "seen_by": "t0_1_1", "at": "10s", "for": "2s"},
+        {"kind": "loss", "link": "h1-t0_1_1", "from": "h1", "share": "5%", "evs": [1, 2], "at": "10s", "for": "2s"},
+        {"kind": "rate", "link": "h1-t0_1_1", "rate": "1Mbps", "at": "10s", "for": "2s"},
+        {"kind": "flap", "link": "t0_2_1-t1_2_1", "down": "200ms", "up": "1s", "of": "silent", "at": "10s", "for": "2s"},
+        {"kind": "bundle", "links": ["h3-t0_1_2", "h4-t0_1_2"], "of": "carrier", "at": "10s", "for": "2s"},
+        {"kind": "port", "port": "h5-eth0", "at": "10s", "for": "2s"},
+        {"kind": "host-slow", "host": "h5", "share": 0.5, "period": "20ms", "at": "10s", "for": "2s"},
     ],
     "transport": {"mrc": {}, "rc": {"retries": 7}},
     "bgp": {"profile": "datacenter", "hold_s": 9},
