@@ -26,6 +26,7 @@ MOST_BDP = 1.5  # largest window (UEC)
 TARGET_TRIMMING, TARGET_DROPPING = 0.75, 1.0  # target delay as a share of the base RTT (UEC)
 HEARD_TARGETS = 2.0  # a longer delay counts as so many targets in the smoothed delay: one slow path does not speak for all
 UNKNOWN_MOST_PACKETS = 64  # largest window when the link's rate is not known
+LEAST_RTT_S = 1e-6  # a peer in the same turn of the clock answers in no time at all
 BITS_PER_BYTE = 8
 OUTER_BYTES = 40 + 14  # outer IPv6 and Ethernet
 
@@ -56,7 +57,7 @@ class Surveyor:
 
     def scale(self) -> Scale:
         """The scale, as far as it is known."""
-        params, idle_s = self._params, self._rtt.base_s
+        params, idle_s = self._params, max(self._rtt.base_s, LEAST_RTT_S)
         if not self._frame_s:
             most = float(params.cwnd_max_packets or UNKNOWN_MOST_PACKETS)
             return Scale(idle_s, idle_s, most / MOST_BDP, most)
