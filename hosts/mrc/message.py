@@ -106,6 +106,11 @@ class Outgoing:
         psn = unwrap(psn24, self.una)
         return psn if self.first_psn - 1 <= psn < self.next_psn else None
 
+    def unacknowledged(self, psn24: int) -> Packet | None:
+        """The packet that a peer means, while it is not acknowledged."""
+        psn = self.unwrapped(psn24)
+        return None if psn is None else self.packets.get(psn)
+
     def acknowledge(self, now: float, cack: int, base: int, bitmap: int, known: Tx | None, arrived: Arrived) -> int:
         """Settles all packets up to `cack` and those of the bitmap that starts at PSN `base`; returns how many are new.
 

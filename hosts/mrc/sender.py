@@ -213,10 +213,9 @@ class SendQp:
 
         The transmission did arrive, without its data: no loss, and no evidence against any other (see `hosts.mrc.loss`).
         """
-        psn = self._outgoing.unwrapped(say.psn)
         if say.reason not in wire.TRIMMED_DSCPS:
             return "nack_reason"
-        packet = None if psn is None else self._outgoing.packets.get(psn)
+        packet = self._outgoing.unacknowledged(say.psn)
         tx = None if packet is None else self.flight.under_way(packet, say.entropy, say.stamp)
         if tx is None:
             return "nack_unknown"
