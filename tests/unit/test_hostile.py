@@ -15,7 +15,7 @@ import pytest
 from hosts import wire
 from hosts.core import Core, PathSpec, PeerSpec, Transmit
 from hosts.mrc import MrcCore, MrcParams
-from hosts.mrc.frames import Framer, SackFields
+from hosts.mrc.frames import Framer, NackFields, SackFields
 from hosts.mrc.receiver import MOST_READY
 from hosts.rc import RcCore, RcParams
 from hosts.rc import wire as rc_wire
@@ -160,6 +160,23 @@ def mrc_unsent_sack(duel: Duel, to: str) -> bytes:
     return sack(framer, duel.rng, cack, duel.rng.getrandbits(64))
 
 
+def mrc_trimmed(duel: Duel, to: str) -> bytes:
+    """The header of a packet that would be refused whole."""
+    return wire.trimmed(duel.rng.choice((mrc_wrong_key, mrc_outside, mrc_far_psn))(duel, to), duel.rng.choice((1, 2)))
+
+
+def mrc_unsent_nack(duel: Duel, to: str) -> bytes:
+    """Names a transmission that never was: the PSN, the EV or the timestamp is wrong."""
+    framer, peer = mrc_framer(duel, to, "send")
+    psn = duel.attributes[to]["first_psns"][peer] + duel.rng.randrange(-5, 200) & wire.PSN_MASK
+    return nack(framer, NackFields(duel.rng.choice((1, 2, 0x0A)), duel.rng.randrange(1 << 16, 1 << 32), psn, duel.rng.getrandbits(16)))
+
+
+def nack(framer: Framer, say: NackFields) -> bytes:
+    header, trailer = framer.nack(3, say)
+    return bytes(header) + trailer
+
+
 def mrc_unasked_reply(duel: Duel, to: str) -> bytes:
     framer, _peer = mrc_framer(duel, to, "send")
     header, trailer = framer.sack(3, SackFields(1, True, duel.rng.randrange(-(1 << 15), 1 << 15), 0, 0, 0, 8, 0, 0, 0, 0, 0))
@@ -207,7 +224,7 @@ def rc_old_nak(duel: Duel, to: str) -> bytes:
     return rc_packet(duel, to, "send", rc_wire.ACK, psn, rc_wire.AETH.pack(duel.rng.randrange(0x60, 0x63) << 24), b"")
 
 
-MRC_FORGERS = (mrc_wrong_key, mrc_outside, mrc_far_psn, mrc_unsent_sack, mrc_unasked_reply)
+MRC_FORGERS = (mrc_wrong_key, mrc_outside, mrc_far_psn, mrc_unsent_sack, mrc_unasked_reply, mrc_trimmed, mrc_unsent_nack)
 RC_FORGERS = (rc_past_psn, rc_unsent_ack, rc_old_nak)
 
 
@@ -257,6 +274,27 @@ def test_a_lying_peer_cannot_break_the_mrc_core(seed: int) -> None:
         assert each.next_deadline() is None or each.next_deadline() >= duel.now
     for name, other in (("a", "b"), ("b", "a")):
         assert all(got in (0, want) for got, want in zip(duel.regions[other], duel.data[name], strict=True))
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_peer_that_nacks_what_it_likes_only_costs_retransmissions(seed: int) -> None:
+    """NACKs of transmissions that are under way, and were not trimmed."""
+    duel, rng = Duel("mrc", seed), Random(seed)
+    framers = {to: mrc_framer(duel, to, "send")[0] for to in "ab"}
+    first = {to: duel.attributes[to]["first_psns"]["b" if to == "a" else "a"] for to in "ab"}
+    duel.post_all()
+
+    def lies(to: str) -> list[bytes]:
+        psn = first[to] + rng.randrange(140) & wire.PSN_MASK
+        return [nack(framers[to], NackFields(1, ev, psn, wire.timestamp(duel.now - STEP_S * ago))) for ev in range(4) for ago in range(3)]
+
+    for _ in range(150):
+        duel.turn(lies)
+    for _ in range(400):
+        duel.turn(lambda to: [])
+    duel.assert_exact()
+    assert min(core.report()["trimmed_packets"] for core in duel.cores.values()) > 0  # lies that were believed
+    assert all(row[2] != "ASSUMED_BAD" for core in duel.cores.values() for row in core.path_rows())
 
 
 @pytest.mark.parametrize("seed", range(20))
