@@ -285,8 +285,9 @@ def test_a_peer_that_nacks_what_it_likes_only_costs_retransmissions(seed: int) -
     duel.post_all()
 
     def lies(to: str) -> list[bytes]:
-        psn = first[to] + rng.randrange(140) & wire.PSN_MASK
-        return [nack(framers[to], NackFields(1, ev, psn, wire.timestamp(duel.now - STEP_S * ago))) for ev in range(4) for ago in range(3)]
+        psns = [first[to] + ahead & wire.PSN_MASK for ahead in rng.sample(range(140), 30)]
+        stamp = wire.timestamp(duel.now if to == "a" else duel.now - STEP_S)
+        return [nack(framers[to], NackFields(1, ev, psn, stamp)) for psn in psns for ev in range(4)]
 
     for _ in range(150):
         duel.turn(lies)
