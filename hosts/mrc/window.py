@@ -10,6 +10,8 @@ from typing import Protocol
 
 from hosts.mrc.params import MrcParams
 
+QUICK, SLOW = 1 / 4, 1 / 8  # weight of a sample in the variation: upwards, and the most downwards
+MEMORY_RTTS = 10.0  # the variation forgets in so many RTTs, however many samples a RTT has
 PENALTY_UNIT = 128  # of a receiver's penalty: so many are the whole window
 
 
@@ -36,12 +38,12 @@ class Least:
 class RttEstimator:
     """Smoothed RTT and variation (RFC 6298) and the base RTT, a windowed minimum. Seconds."""
 
-    __slots__ = ("_least", "last_s", "sampled", "srtt_s", "var_s")
+    __slots__ = ("_at_s", "_least", "last_s", "sampled", "srtt_s", "var_s")
 
     def __init__(self, params: MrcParams) -> None:
         self.srtt_s, self.var_s = params.initial_rtt_s, params.initial_rtt_s / 2
         self.last_s = params.initial_rtt_s
-        self.sampled = False
+        self.sampled, self._at_s = False, 0.0
         self._least = Least(params.base_rtt_window_s)
 
     @property
@@ -54,11 +56,17 @@ class RttEstimator:
         self.last_s = rtt_s
         if self.sampled:
             excess = abs(self.srtt_s - rtt_s) - self.var_s
-            self.var_s += excess / 4 if excess > 0 else excess / 32  # many samples a RTT: quick up, slow down, or it forgets at once
+            self.var_s += excess * (QUICK if excess > 0 else self._forgotten(now))
             self.srtt_s += (rtt_s - self.srtt_s) / 8
         else:
             self.srtt_s, self.var_s, self.sampled = rtt_s, rtt_s / 2, True
+        self._at_s = now
         self._least.sample(now, rtt_s)
+
+    def _forgotten(self, now: float) -> float:
+        """Share of the variation that the time since the last sample takes away."""
+        elapsed_s, memory_s = now - self._at_s, MEMORY_RTTS * self.srtt_s
+        return SLOW if elapsed_s >= SLOW * memory_s else elapsed_s / memory_s
 
 
 class Window(Protocol):

@@ -219,6 +219,15 @@ def asks(packet: bytes) -> bool:
     return bool(int.from_bytes(packet[PSN_OFFSET : PSN_OFFSET + 4], "big") & wire.A_BIT)
 
 
+@pytest.mark.parametrize("samples_a_rtt", [2, 16])
+def test_the_variation_is_forgotten_by_time_not_by_the_number_of_samples(samples_a_rtt: int) -> None:
+    rtt = RttEstimator(parameters())
+    rtt.sample(NOW, 0.020)
+    for i in range(1, 10 * samples_a_rtt + 1):
+        rtt.sample(NOW + i * 0.020 / samples_a_rtt, 0.020)
+    assert rtt.var_s == pytest.approx(0.010 / 2.72, rel=0.1)
+
+
 # Many hosts, one link
 
 
