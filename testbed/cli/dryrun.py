@@ -10,7 +10,7 @@ from typing import Any
 import topologies
 from testbed.scenario import Drawn, Fault, Scenario, total_duration_s
 from testbed.scenario.schema_job import AllReduce, Lockstep
-from testbed.units import format_duration, format_rate, format_size
+from testbed.units import format_duration, format_rate, format_share, format_size
 from topologies import Topology
 
 USID_ARMS = frozenset({"mrc", "mrc-no-trim"})
@@ -123,7 +123,7 @@ def _in_words(name: str, value: Any) -> str:
     if name.endswith("_s"):
         return f"{name.removesuffix('_s')} {format_duration(value)}"
     if name == "share":
-        return f"{value:.4g} of all"
+        return format_share(value)
     return f"{_word(name)} {', '.join(map(str, value)) if isinstance(value, (list, tuple)) else value}"
 
 

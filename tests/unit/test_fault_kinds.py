@@ -203,7 +203,7 @@ def test_churn_keeps_hosts_connected_beside_a_hung_switch_but_minds_no_lossy_lin
 
 
 PLANNED = (
-    "seen by t1_1_1", "from h1", "0.05 of all", "evs 3, 4", "1 Mbps", "of silent, t1_1_1-t2_1, h1-t0_1_1", "down 200 ms, up 800 ms",
+    "seen by t1_1_1", "from h1", "(NIC-T0), 5%", "evs 3, 4", "1 Mbps", "of silent, t1_1_1-t2_1, h1-t0_1_1", "down 200 ms, up 800 ms",
     "period 20 ms",
 )  # fmt: skip
 

@@ -271,10 +271,12 @@ def test_an_unknown_name_has_a_hint() -> None:
 
 def test_the_documented_scenario_is_valid() -> None:
     page = (Path(__file__).parents[2] / "docs" / "scenarios.md").read_text(encoding="utf-8")
-    first, churn = (block.split("```")[0] for block in page.split("```yaml\n")[1:])
+    first, *fault_lists = (block.split("```")[0] for block in page.split("```yaml\n")[1:] if "faults:" in block.split("```")[0])
     assert load_text(first).name == "my-cut"
-    head = first.partition("faults:")[0].replace("duration: 40s", "duration: 100s")
-    assert draw(load_text(head + churn)).faults
+    assert len(fault_lists) == 2
+    for faults in fault_lists:
+        head = first.partition("faults:")[0].replace("duration: 40s", "duration: 100s").replace("warmup: 8s", "warmup: 5s")
+        assert draw(load_text(head + faults)).faults
 
 
 def test_the_derived_queue_knows_rcs_default_window() -> None:
