@@ -23,6 +23,7 @@ from testbed.report.summary import summarise_data
 from testbed.report.verdict import Verdict, judge
 
 FAULT_COLUMNS = ("fault", "kind", "tier", "target", "planned_s")
+UNKNOWN = "–"
 # The metrics of the big table, most telling first; the others are in summary.json.
 TABLE = tuple(metric for metric in METRICS if not metric.name.startswith(("stall_p50", "lost_stall", "lost_crash")))
 
@@ -63,7 +64,7 @@ def page(data: RunData, summary: dict[str, Any]) -> dict[str, Any]:
         "kind_rows": [] if streams else group_rows(summary, "by_kind"),
         "tier_rows": [] if streams else group_rows(summary, "by_tier"), "streams": streams,
         "allowed": [allowed(run, data.scenario) for run in context.first_runs(data)],
-        "fidelity_rows": fidelity_rows(data), "weak": weak_medians(summary), "machine": context.machine_text(data),
+        "fidelity_rows": fidelity_rows(data), "weak": [] if streams else weak_medians(summary), "machine": context.machine_text(data),
         "versions": _table(data.manifest.get("versions")), "revision": str(data.manifest.get("revision") or "unknown"),
         "command": command(data.manifest), "again": again(data, summary), "seed": summary["seed"], "settle_s": summary["settle_s"],
         "conservative": context.conservative_line(data), "started": str(data.manifest.get("started") or "unknown"),
@@ -105,18 +106,19 @@ def headline(verdicts: Iterable[Verdict], summary: Mapping[str, Any], ended_earl
 
 
 def metric_rows(summary: Mapping[str, Any]) -> list[tuple[str, str, str, list[str]]]:
-    """(name, unit, meaning, one cell an arm)."""
+    """(name, unit, meaning, one cell an arm), of the metrics that any arm has: steps and streams have different ones."""
     rows = []
     for metric in TABLE:
         cells = [spread_text(told.get(metric.name, {})) for told in summary["arms"].values()]
-        rows.append((metric.name, metric.unit, metric.meaning, cells))
+        if any(cell != UNKNOWN for cell in cells):
+            rows.append((metric.name, metric.unit, metric.meaning, cells))
     return rows
 
 
 def spread_text(told: Mapping[str, Any]) -> str:
     """Median and range of the repeats; a dash if nothing was measured."""
     if told.get("median") is None:
-        return "–"
+        return UNKNOWN
     median, low, high = (findings.number(told[name]) for name in ("median", "min", "max"))
     return median if low == high else f"{median} ({low} to {high})"
 

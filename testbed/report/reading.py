@@ -108,11 +108,12 @@ def read_arm(folder: Path, planned: Mapping[str, Any], scenario: Mapping[str, An
     if not isinstance(info["fidelity"].get("reasons", []), list):
         info["fidelity"] = {**info["fidelity"], "reasons": []}
     events = _events(folder / "events.jsonl", problems)
-    steps = _table(folder / "steps.csv", tables.step_row, problems)
+    job, steps_file = _job(scenario, info), folder / "steps.csv"
+    no_steps = job.get("kind") == STREAMS and not steps_file.exists()
+    steps = [] if no_steps else _table(steps_file, tables.step_row, problems)
     agents = _agents(folder / "agents.json", problems)
     links = tables.link_counters(_table(folder / "links.csv", tables.link_row, problems))
     qps = tables.qp_series(_table(folder / "flows.csv", tables.qp_row, problems))
-    job = _job(scenario, info)
     return ArmRun(
         arm=folder.parent.name, repeat=int(folder.name), duration_s=_duration_s(info, events, steps), steps=steps,
         faults=fault_intervals(planned, events), events=events, links=links, agents=agents, info=info,

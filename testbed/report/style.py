@@ -26,6 +26,7 @@ from testbed.report.model import ArmRun
 TITLE_PT, TEXT_PT, FOOTER_PT = 14.0, 11.0, 8.0
 DPI = 150
 WIDTH_IN = 11.0
+FOOTER_CHARACTERS = 148  # leaves the right end of the footer to the stamp
 
 RC: Mapping[str, Any] = {
     "font.size": TEXT_PT, "font.family": "DejaVu Sans", "axes.titlesize": TEXT_PT + 1, "axes.titlelocation": "left",
@@ -93,7 +94,7 @@ def fault_look(kind: str) -> tuple[str, str]:
 def frame(title: str, footer: Sequence[str], height_in: float) -> Figure:
     """An empty figure with its title in words on top and the footer below; what is drawn between stays clear of both."""
     title_lines = _balanced(_held_together(title), 88)
-    footer_lines = [line for text in footer for line in textwrap.wrap(text, 175)]
+    footer_lines = [line for text in footer for line in textwrap.wrap(text, FOOTER_CHARACTERS)]
     top_in = 0.12 + len(title_lines) * TITLE_PT * 1.3 / 72
     bottom_in = 0.12 + len(footer_lines) * FOOTER_PT * 1.35 / 72
     height_in += top_in + bottom_in

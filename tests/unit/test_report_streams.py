@@ -185,6 +185,18 @@ def test_a_run_of_streams_has_no_problems(incast, permutation):
     assert summarise(incast)["problems"] + summarise(permutation)["problems"] == []
 
 
+def test_streams_may_have_no_steps_csv_at_all(incast, tmp_path):
+    copy = Path(shutil.copytree(incast, tmp_path / "run"))
+    (copy / "mrc" / "1" / "steps.csv").unlink()
+    assert summarise(copy)["problems"] == []
+
+
+def test_a_report_of_streams_tells_nothing_of_steps(incast):
+    data = read_run(incast)
+    page = html.page(data, summarise_data(data))
+    assert [name for name, *_ in page["metric_rows"] if "step_" in name] + page["weak"] == []
+
+
 def test_an_incasts_metrics_are_all_measured(incast):
     told = summarise(incast)["arms"]["mrc"]
     names = ("flow_goodput_min_share", "jain", "bottleneck_share", "victim_share", "trimmed_packets", "recovery_median_srtt", "wrong_sums")
