@@ -48,7 +48,7 @@ def congestion_over_time(data: RunData, summary: Mapping[str, Any], footer: Sequ
     for axes, run in zip(panels, chosen, strict=False):
         style.shade_faults(axes, run, kinds, missed[run.arm])
         _outcomes(axes, run)
-    _same_scale(panels[: len(chosen)], len(kinds))
+    _same_scale(panels[: len(chosen)], style.lanes_height(kinds))
     if windows:
         _windows(panels[-1], windows)
     panels[0].set_xlim(0, max(run.duration_s for run in chosen) or 1.0)
@@ -79,12 +79,12 @@ def _outcomes(axes: Axes, run: ArmRun) -> None:
     axes.set_ylabel("packets/s, all links")
 
 
-def _same_scale(panels: Sequence[Axes], lanes: int) -> None:
+def _same_scale(panels: Sequence[Axes], lanes: float) -> None:
     """One axis for all, linear up to LINEAR_TO and logarithmic above, with room for the lanes of faults."""
     highest = max([LINEAR_TO, *(float(np.max(line.get_ydata())) for axes in panels for line in axes.get_lines())])
     for axes in panels:
         axes.set_yscale("symlog", linthresh=LINEAR_TO)
-        axes.set_ylim(0, highest * 1.5 * 10 ** (2 * style.LANE * lanes))
+        axes.set_ylim(0, highest * 1.5 * 10 ** (2 * lanes))
         axes.yaxis.set_major_formatter(lambda value, _position: f"{value:g}")
 
 

@@ -42,10 +42,16 @@ class Scene:
     probes: Mapping[int, list[float]]
 
     @property
+    def retired(self) -> list[tuple[float, float]]:
+        """When its EVs were ASSUMED_BAD because of it, not of a later fault."""
+        until_s = self.fault.until_s(self.run.duration_s) + effects.GRACE_S
+        return [span for spans in self.bad.values() for span in spans if self.fault.from_s <= span[0] <= until_s]
+
+    @property
     def span(self) -> tuple[float, float]:
         """What is shown, in seconds: the fault, and until its EVs are back."""
         end_s = self.fault.until_s(self.run.duration_s)
-        back_s = max((end for spans in self.bad.values() for _, end in spans if end <= end_s + MAX_LATE_S), default=end_s)
+        back_s = max((end for _, end in self.retired if end <= end_s + MAX_LATE_S), default=end_s)
         return max(0.0, self.fault.begin_s - BEFORE_S), min(self.run.duration_s, max(end_s, back_s) + AFTER_S)
 
 
@@ -163,7 +169,7 @@ def _title(scenes: Sequence[Scene]) -> str:
     """When the hit EVs were retired and came back, in the first arm."""
     told = scenes[0]
     begin_s, end_s = told.fault.begin_s, told.fault.until_s(told.run.duration_s)
-    spans = [span for ev in told.hit for span in told.bad[ev] if span[0] >= told.fault.from_s and span[0] <= end_s + effects.GRACE_S]
+    spans = told.retired
     what = f"{in_list(told.run.arm)}, {told.fault.kind} fault on the path of {plural(len(told.hit), 'EV')} of {len(told.sent)}"
     if not spans:
         return f"{what}: none was retired"

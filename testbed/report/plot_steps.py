@@ -48,8 +48,8 @@ def step_times(data: RunData, summary: Mapping[str, Any], footer: Sequence[str],
     for axes, (arm, runs) in zip(panels, arms.items(), strict=True):
         chosen = next((run for run in runs if run.repeat == repeat), runs[0])
         style.shade_faults(axes, chosen, kinds, missed[arm])
-        _panel(axes, arm, runs, chosen, 1 - style.LANE * len(kinds))
-    _scale(panels, everything, 1 - style.LANE * len(kinds))
+        _panel(axes, arm, runs, chosen, 1 - style.lanes_height(kinds))
+    _scale(panels, everything, 1 - style.lanes_height(kinds))
     panels[-1].set_xlabel("time since the job's start [s]")
     return figure
 

@@ -45,7 +45,7 @@ def flows_over_time(data: RunData, summary: Mapping[str, Any], footer: Sequence[
     top = max(line for axes in panels for line in (axes.dataLim.y1,)) * 1.08
     panels[0].set_xlim(0, max(run.duration_s for run in chosen) or 1.0)
     for axes in panels:
-        axes.set_ylim(0, (top or 1.0) / (1 - style.LANE * len(kinds)))
+        axes.set_ylim(0, (top or 1.0) / (1 - style.lanes_height(kinds)))
     panels[-1].set_xlabel("time since the job's start [s]")
     return figure
 

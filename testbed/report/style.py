@@ -155,7 +155,12 @@ def styled() -> AbstractContextManager[None]:
     return rc_context(settings)
 
 
-LANE = 0.075  # height of a kind's lane as a share of the panel's
+LANE, ALL_LANES = 0.075, 0.3  # height of a kind's lane, and of all lanes at most, as shares of the panel's
+
+
+def lanes_height(kinds: Sequence[str]) -> float:
+    """What the lanes of these kinds of fault take of a panel's height, from its top."""
+    return min(ALL_LANES, LANE * len(kinds))
 
 
 def fault_kinds(runs: Iterable[ArmRun]) -> list[str]:
@@ -166,17 +171,18 @@ def fault_kinds(runs: Iterable[ArmRun]) -> list[str]:
 def shade_faults(axes: Axes, run: ArmRun, kinds: Sequence[str], missed: Collection[str]) -> None:
     """Shades each fault's interval: in grey over the whole height, and in the look of its kind in that kind's lane along the top, so that
     faults at the same time stay apart. Those in `missed` (identities), which hit no traffic, are only outlined in their lane."""
+    height = lanes_height(kinds) / max(1, len(kinds))
     for fault in run.faults:
         if fault.happened:
             span = (fault.begin_s, min(fault.until_s(run.duration_s), run.duration_s))
-            top = 1 - LANE * kinds.index(fault.kind)
-            lane: dict[str, Any] = {"ymin": top - 0.85 * LANE, "ymax": top, "zorder": 3, "linewidth": 0.8}
+            top = 1 - height * kinds.index(fault.kind)
+            lane: dict[str, Any] = {"ymin": top - 0.85 * height, "ymax": top, "zorder": 3, "linewidth": 0.8}
             if fault.id in missed:
                 axes.axvspan(*span, facecolor="white", edgecolor="#777777", linestyle=":", **lane)
                 continue
             colour, hatch = fault_look(fault.kind)
             axes.axvspan(*span, facecolor=colour, hatch=hatch, edgecolor="#666666", **lane)
-            axes.axvspan(*span, ymax=1 - LANE * len(kinds), facecolor="#000000", alpha=0.09, linewidth=0, zorder=0)
+            axes.axvspan(*span, ymax=1 - lanes_height(kinds), facecolor="#000000", alpha=0.09, linewidth=0, zorder=0)
 
 
 def missed_handle() -> Patch:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from synthetic_run import make_run
 
-from testbed.report import congestion, effects, link_use, plot_links, tables
+from testbed.report import congestion, effects, link_use, plot_evs, plot_links, style, tables
 from testbed.report.model import ArmRun, FaultInterval, LinkCounter, sending_end
 from testbed.report.reading import read_run
 
@@ -184,3 +184,24 @@ def test_links_and_params_of_a_fault_are_read(tmp_path: Path):
     (run / "faults.json").write_text(text)
     first, second = read_run(run).arms["mrc"][0].faults[:2]
     assert (first.links, first.params, second.links) == (("p-q",), {"from": "p"}, ())
+
+
+# --- the picture of EVs ----------------------------------------------------------------------------------------------------------------
+
+
+def test_the_scene_of_a_fault_ends_when_its_own_evs_are_back(tmp_path):
+    data = read_run(make_run(tmp_path, repeats=1))
+    told = plot_evs.scene(data.folder, data.arms["mrc"][0])
+    assert told is not None
+    assert (told.fault.id, told.pair, told.hit, len(told.sent)) == ("f1", ("h1", "h5"), (0, 1), 4)
+    assert told.span[1] == pytest.approx(8.0 + 4.0 + 0.6 + plot_evs.AFTER_S)
+
+
+def test_an_arm_without_retirements_has_no_scene(tmp_path):
+    data = read_run(make_run(tmp_path, repeats=1))
+    assert plot_evs.scene(data.folder, data.arms["rc-bgp"][0]) is None
+
+
+@pytest.mark.parametrize(("kinds", "height"), [(0, 0.0), (2, 2 * style.LANE), (9, style.ALL_LANES)])
+def test_the_lanes_of_faults_leave_most_of_a_panel_to_the_data(kinds, height):
+    assert style.lanes_height([str(kind) for kind in range(kinds)]) == height
