@@ -63,15 +63,15 @@ class Surveyor:
             return Scale(idle_s, idle_s, most / MOST_BDP, most)
         base_s = max(idle_s, params.bdp_min_packets * self._frame_s)
         bdp = self._ports * base_s / self._frame_s
-        return Scale(idle_s, base_s, bdp, float(params.cwnd_max_packets) or MOST_BDP * bdp)
+        return Scale(idle_s, base_s, bdp, float(params.cwnd_max_packets) or max(MOST_BDP * bdp, params.cwnd_min_packets))
 
 
 class NsccWindow:
     """The window to one peer, in packets; `hosts.mrc.window.Window` says what the calls mean."""
 
     __slots__ = (
-        "_decrease_at", "_delay_s", "_delivered", "_effective", "_ignored", "_limited", "_own", "_params", "_penalty", "_period_end",
-        "_scale", "_surveyor", "_target_s", "_trouble", "_undisturbed",
+        "_decrease_at", "_delay_s", "_delivered", "_effective", "_far_s", "_ignored", "_limited", "_own", "_params", "_penalty",
+        "_period_end", "_scale", "_surveyor", "_target_s", "_trouble", "_undisturbed",
     )  # fmt: skip
 
     def __init__(self, params: MrcParams, rtt: RttEstimator, paths: Sequence[PathSpec]) -> None:
@@ -82,7 +82,7 @@ class NsccWindow:
         self._decrease_at = self._period_end = float("-inf")
         self._delivered = self._undisturbed = self._ignored = 0.0  # packets: of this period; since the queue is empty; not to be answered
         self._trouble = self._limited = False  # in this period
-        self._scale, self._target_s = self._surveyor.scale(), 0.0
+        self._scale, self._target_s, self._far_s = self._surveyor.scale(), 0.0, 0.0
 
     @property
     def cwnd_packets(self) -> float:
@@ -104,8 +104,9 @@ class NsccWindow:
         Beyond UEC: far above the target the window shrinks without a mark too, because a host's own link and the last hop do not mark.
         The smaller the window, the farther that is (1/sqrt, as in Swift), which brings the windows of many senders together.
         """
-        self._begin(now)
-        delay_s = self._delay(acked_packets, rtt_s)
+        if not self._own:
+            self._begin(now)
+        delay_s = self._delay_s if rtt_s is None else self._heard(acked_packets, rtt_s)
         self._delivered += acked_packets
         self._limited |= limited
         self._ignored -= acked_packets
@@ -113,21 +114,20 @@ class NsccWindow:
             self._end_period(now)
         if self._ignored > 0:
             return
-        limit_s = self._target_s if marked else self._target_s * (1.0 + self._params.far_scale / math.sqrt(self._own))
+        limit_s = self._far_s
         if marked:
-            self._undisturbed = 0.0
+            limit_s, self._undisturbed = self._target_s, 0.0
         elif limited:
             self._increase(acked_packets, delay_s)
         if delay_s > limit_s:
             self._decrease(now, limit_s)
 
-    def _delay(self, acked_packets: int, rtt_s: float | None) -> float:
-        """The queueing delay that the SACK tells, else the smoothed one."""
-        if rtt_s is None:
-            return self._delay_s
-        delay_s = max(0.0, rtt_s - self._scale.idle_s)
-        heard_s = min(delay_s, HEARD_TARGETS * self._target_s)
-        self._delay_s += (heard_s - self._delay_s) * min(1.0, self._params.delay_gain * max(acked_packets, 1) / self._own)
+    def _heard(self, acked_packets: int, rtt_s: float) -> float:
+        """The queueing delay of a sample; it moves the smoothed one."""
+        delay_s, most_s = rtt_s - self._scale.idle_s, HEARD_TARGETS * self._target_s
+        heard_s = 0.0 if delay_s < 0.0 else delay_s if delay_s < most_s else most_s
+        weight = self._params.delay_gain * (acked_packets or 1) / self._own
+        self._delay_s += (heard_s - self._delay_s) * (weight if weight < 1.0 else 1.0)
         return delay_s
 
     def _increase(self, acked_packets: int, delay_s: float) -> None:
@@ -136,7 +136,8 @@ class NsccWindow:
         if self._undisturbed > self._own:
             self._set(self._own + params.fast_increase * acked_packets)
             return
-        gain = STEADY + (PROPORTIONAL * (target - delay_s) / scale.base_s if delay_s < target else params.fair_increase)
+        below_s = target - (delay_s if delay_s > 0.0 else 0.0)
+        gain = STEADY + (PROPORTIONAL * below_s / scale.base_s if below_s > 0.0 else params.fair_increase)
         self._set(self._own + gain * scale.bdp_packets * acked_packets / self._own)
 
     def _decrease(self, now: float, limit_s: float) -> None:
@@ -193,8 +194,10 @@ class NsccWindow:
             self._period_end = now + self._scale.base_s + self._target_s
 
     def _set(self, packets: float) -> None:
-        self._own = max(min(packets, self._scale.most_packets), float(self._params.cwnd_min_packets))
-        self._effective = self._share(self._own)
+        most, least = self._scale.most_packets, self._params.cwnd_min_packets
+        own = self._own = most if packets > most else packets if packets > least else float(least)
+        self._far_s = self._target_s * (1.0 + self._params.far_scale / math.sqrt(own))
+        self._effective = self._share(own) if self._penalty else own
 
     def _share(self, packets: float) -> float:
         return max(1.0, packets * (1.0 - self._penalty / PENALTY_UNIT))

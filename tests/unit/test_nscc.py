@@ -124,6 +124,10 @@ def test_without_a_rate_the_window_is_bounded_in_packets() -> None:
     assert driven.sack(0.0, times=500) == 64
 
 
+def test_a_minimum_above_one_and_a_half_bdp_counts() -> None:
+    assert Driven(cwnd_min_packets=32, cwnd_initial_packets=0).sack(9 * TARGET_S, MARKED, times=50) == 32
+
+
 def test_the_window_never_falls_below_one_packet() -> None:
     driven = small()
     for _ in range(50):
