@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from testbed.report import statistics as stats
-from testbed.report.model import ArmRun, Event, FaultInterval, JobStep, LinkCounter
+from testbed.report.model import ArmRun, Event, FaultInterval, JobStep, LinkCounter, link_tier
 
 GRACE_S = 1.0  # an EV may still be retired for a loss this long after the fault's end: the proof of the loss comes one timeout later
 COUNTER_PERIOD_S = 0.5  # links.csv is sampled this often, so drops are seen up to this much late
@@ -220,8 +220,13 @@ def blamed(run: ArmRun, event: Event, grace_s: float = GRACE_S) -> FaultInterval
 
 
 def false_retirements(run: ArmRun, grace_s: float = GRACE_S) -> int:
-    """Retirements whose path is known and had no fault that loses packets."""
-    return sum(bool(event.get("path")) and blamed(run, event, grace_s) is None for event in retirements(run))
+    """Retirements whose path is known, and had neither a fault that loses packets nor a link that loses some by chance."""
+    return sum(bool(event.get("path")) and not _explained(run, event, grace_s) for event in retirements(run))
+
+
+def _explained(run: ArmRun, event: Event, grace_s: float) -> bool:
+    """Whether a packet of the EV, or its acknowledgement, can have been lost: by random loss of a whole tier, or by a fault."""
+    return any(link_tier(link) in run.lossy_tiers for link in event["path"]) or blamed(run, event, grace_s) is not None
 
 
 def detections(run: ArmRun, grace_s: float = GRACE_S) -> list[Detection]:

@@ -142,9 +142,10 @@ def detection_sentence(summary: Mapping[str, Any]) -> str:
 
 
 def _false_ones(summary: Mapping[str, Any]) -> str:
-    """How many EVs were retired without a fault; nothing for an arm that has no EVs."""
+    """How many EVs were retired without a fault or random loss; nothing for an arm that has no EVs."""
     told = {arm: values(summary, arm, "false_retirements") for arm in summary["arms"]}
-    return "".join(f" {in_list(arm)} retired {plural(sum(seen), 'EV')} without a fault on its path." for arm, seen in told.items() if seen)
+    words = "without a cause of loss on its path"
+    return "".join(f" {in_list(arm)} retired {plural(sum(seen), 'EV')} {words}." for arm, seen in told.items() if seen)
 
 
 def _in_both(summary: Mapping[str, Any], arm: str, name: str, which: str = "median") -> str:

@@ -10,18 +10,11 @@ import numpy as np
 
 from testbed.report.fair_share import on_between
 from testbed.report.goodput import Span, settled
-from testbed.report.model import ArmRun, LinkCounter
+from testbed.report.model import ArmRun, LinkCounter, link_tier
 
 # Tier and way of a link direction: "T0-T1 up" carries towards T1.
 FABRIC_TIERS = ("T0-T1", "T1-T2")
 WAYS = ("up", "down")
-
-
-def tier_of(counter: LinkCounter) -> str:
-    """NIC-T0, T0-T1, T1-T2: by the names of switches (docs/architecture.md), of which the lower comes first in a link's name."""
-    low, _, high = counter.link.partition("-")
-    upper = high.partition("_")[0].upper()
-    return f"{low.partition('_')[0].upper() if '_' in low else 'NIC'}-{upper}"
 
 
 def way_of(counter: LinkCounter) -> str:
@@ -50,7 +43,7 @@ def by_tier(run: ArmRun) -> dict[str, dict[str, list[tuple[str, float]]]]:
     for counter in run.links:
         used = utilisation(run, counter)
         if used is not None:
-            found.setdefault(tier_of(counter), {}).setdefault(way_of(counter), []).append((counter.link, used))
+            found.setdefault(link_tier(counter.link), {}).setdefault(way_of(counter), []).append((counter.link, used))
     return {
         tier: {way: sorted(ways[way], key=lambda entry: -entry[1]) for way in WAYS if way in ways} for tier, ways in sorted(found.items())
     }

@@ -33,7 +33,7 @@ METRICS: tuple[Metric, ...] = (
     Metric("lost_steps", "steps", "Completed steps that had to be redone after a crash."),
     Metric("wrong_sums", "steps", "Steps (of streams: messages) with wrong data on at least one rank; anything but 0 is a bug."),
     Metric("tables_unchanged", "0 or 1", "1 if the switches' tables were the same at the end as at the start.", "high"),
-    Metric("false_retirements", "EVs", "EVs set to ASSUMED_BAD while no link or switch of their path had a fault that loses packets."),
+    Metric("false_retirements", "EVs", "EVs set to ASSUMED_BAD though no link of their path lost packets, by a fault or by chance."),
     Metric("detection_median_s", "s", "Median time from a fault's effect to the last data packet that an EV still sent into it."),
     Metric("detection_max_s", "s", "Longest time from a fault's effect to the last data packet that an EV still sent into it."),
     Metric("detection_median_rtt", "base RTTs", "detection_median_s in base RTTs of the pair (median of idle probes before the job)."),

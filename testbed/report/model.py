@@ -112,6 +112,13 @@ def sending_end(path: Sequence[str], number: int) -> str:
     return next((end for end in ends if end not in onward), "")
 
 
+def link_tier(link: str) -> str:
+    """NIC-T0, T0-T1, T1-T2: by the names of switches (docs/architecture.md), of which the lower comes first in a link's name."""
+    low, _, high = link.partition("-")
+    upper = high.partition("_")[0].upper()
+    return f"{low.partition('_')[0].upper() if '_' in low else 'NIC'}-{upper}"
+
+
 @dataclass(frozen=True)
 class JobStep:
     """One step of the whole job: over when its slowest rank was done. `cut` = "crash" or "run end" if it was never finished.
@@ -214,6 +221,15 @@ class ArmRun:
         fabric = self.info.get("fabric")
         told = fabric.get("rate_bps") if isinstance(fabric, Mapping) else None
         return float(told) if isinstance(told, int | float) and told > 0 else None
+
+    @property
+    def lossy_tiers(self) -> frozenset[str]:
+        """The tiers whose links lose packets by chance all the time (`links.loss`), as the fabric tells them."""
+        told: Any = self.info
+        for name in ("fabric", "link_program", "loss_by_tier"):
+            told = told.get(name) if isinstance(told, Mapping) else None
+        shares = told.items() if isinstance(told, Mapping) else ()
+        return frozenset(str(tier) for tier, share in shares if isinstance(share, int | float) and share > 0)
 
     def named(self, *names: str) -> list[Event]:
         """The events with one of these names, in order of time."""

@@ -14,7 +14,7 @@ from testbed.report import link_use, style
 from testbed.report.context import in_list, label
 from testbed.report.findings import number
 from testbed.report.findings_streams import share
-from testbed.report.model import ArmRun
+from testbed.report.model import ArmRun, link_tier
 from testbed.report.reading import RunData
 
 USED_SHARE = 0.01  # a link direction that carried less than this share of the busiest one carried no data: only probes and acknowledgements
@@ -59,7 +59,7 @@ def panels_of(runs: Sequence[ArmRun], in_shares: bool) -> dict[tuple[str, str], 
         for counter in run.links:
             if everything or (counter.link, counter.from_node) in used:
                 volume = (link_use.utilisation(run, counter) or 0.0) if in_shares else counter.tx_bytes / 1e6
-                place = (link_use.tier_of(counter), link_use.way_of(counter))
+                place = (link_tier(counter.link), link_use.way_of(counter))
                 found.setdefault(place, {}).setdefault(run.arm, []).append(volume)
     return {place: {arm: sorted(volumes, reverse=True) for arm, volumes in panel.items()} for place, panel in found.items()}
 

@@ -222,7 +222,7 @@ def test_retirements_without_a_fault_are_among_the_findings(run):
     path = run / "mrc" / "1" / "events.jsonl"
     event = {"t_s": 1.0, "source": "h1", "event": "ev_state", "peer": "h5", "ev": 0, "path": ["a-b"], "from": "GOOD", "to": "ASSUMED_BAD"}
     path.write_text(json.dumps(event) + "\n" + path.read_text())
-    assert "MRC retired 1 EV without a fault on its path" in findings.detection_sentence(summarise(run))
+    assert "MRC retired 1 EV without a cause of loss on its path" in findings.detection_sentence(summarise(run))
 
 
 def test_a_title_keeps_a_number_and_its_unit_together():

@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 from synthetic_run import make_run
 
+from testbed.fabric import link_parameters
+from testbed.link_settings import LinkSettings
 from testbed.report import congestion, effects, link_use, plot_evs, plot_links, style, tables
-from testbed.report.model import ArmRun, FaultInterval, LinkCounter, sending_end
+from testbed.report.model import ArmRun, FaultInterval, LinkCounter, link_tier, sending_end
 from testbed.report.reading import read_run
 
 PATH = ["h1-t0_1_1", "t0_1_1-t1_1_1", "t1_1_1-t2_1", "t1_2_1-t2_1", "t0_2_1-t1_2_1", "h5-t0_2_1"]
@@ -81,6 +83,31 @@ def test_a_retirement_of_an_ev_that_the_fault_spares_is_false():
     assert effects.false_retirements(arm(fault("loss", UP, evs=[7]))) == 1
 
 
+def program(loss: object) -> dict:
+    return {"fabric": {"link_program": {"loss_by_tier": loss}}}
+
+
+@pytest.mark.parametrize(("loss", "false"), [
+    ({"NIC-T0": 0.01}, 0), ({"T1-T2": 0.001}, 0), ({"T0-T1": 0.0}, 1), ({}, 1), (None, 1), ({"NIC-T0": "1 %"}, 1),
+])  # fmt: skip
+def test_random_loss_on_a_tier_of_the_path_justifies_a_retirement(loss, false):
+    assert effects.false_retirements(arm(info=program(loss))) == false
+
+
+def test_random_loss_elsewhere_justifies_no_retirement():
+    below = {**retired(), "path": [PATH[0], UP, "t0_2_1-t1_1_1", PATH[5]]}
+    assert effects.false_retirements(ArmRun("mrc", 1, 20.0, events=[below], info=program({"T1-T2": 0.05}))) == 1
+
+
+def test_the_fabric_itself_tells_of_random_loss_where_the_report_looks_for_it():
+    fabric = {"link_program": link_parameters.manifest(LinkSettings(rate_bps=10_000_000, loss={"NIC-T0": 0.01}))}
+    assert ArmRun("mrc", 1, 20.0, info={"fabric": fabric}).lossy_tiers == {"NIC-T0"}
+
+
+def test_random_loss_is_no_fault_that_could_be_detected():
+    assert effects.detections(arm(info=program({"NIC-T0": 0.01}))) == []
+
+
 def test_a_detection_tells_whether_data_or_acknowledgements_were_lost():
     assert effects.detections(arm(fault("one-way", UP, **{"from": "t1_1_1"})))[0].way == "return"
 
@@ -110,7 +137,7 @@ def used(*counters: LinkCounter, **more: object) -> ArmRun:
 ])  # fmt: skip
 def test_a_link_direction_has_a_tier_and_a_way(link, sender, place):
     one = counter(link, sender, 1.0)
-    assert (link_use.tier_of(one), link_use.way_of(one)) == place
+    assert (link_tier(one.link), link_use.way_of(one)) == place
 
 
 def test_use_is_what_was_sent_of_what_the_rate_allows():
