@@ -1,0 +1,103 @@
+"""The sender's books in every order of SACK, NACK, duplicate, loss and late arrival: what is open is counted, and no packet is forgotten."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from mrc_lab import NOW, PAIR_BYTES, Pair, on_wire
+
+from hosts import wire
+from hosts.mrc.loss import Packet, Tx
+from hosts.mrc.sender import SendQp
+
+STEPS = 250
+MESSAGES, MESSAGE_BYTES = 6, 9_000
+
+
+def transmissions(packet: Packet) -> list[Tx]:
+    """All that may still be open."""
+    return ([packet.tx] if packet.tx is not None else []) + packet.elder
+
+
+def assert_books_balance(qp: SendQp) -> None:
+    """`flight.count` is the number of open transmissions, and each unacknowledged packet is open, queued or urgent."""
+    packets, waiting = qp._outgoing.packets, {packet.psn for packet, _ in qp._urgent}
+    listed = {id(tx) for tx in qp.flight._order if tx.open}
+    held = {id(tx) for packet in packets.values() for tx in transmissions(packet) if tx.open}
+    assert listed == held
+    assert qp.flight.count == len(held)
+    for packet in packets.values():
+        assert not packet.queued or packet.psn in qp._outgoing._rtx
+        assert packet.queued or packet.psn in waiting or any(tx.open for tx in transmissions(packet)), packet.psn
+
+
+class Chaos:
+    """A pair whose packets arrive in any order, not at all, twice, or trimmed: paths here are not FIFO."""
+
+    def __init__(self, seed: int, paths: int, kindness: float, checked: Callable[[SendQp], None] = assert_books_balance) -> None:
+        self.pair, self.rng, self.now, self.kindness = Pair(paths, rto_max_s=0.3, rto_retries=200), Random(seed), NOW, kindness
+        self.qp, self._checked = self.pair.a._send["b"], checked
+        self.ways: tuple[list[bytes], list[bytes]] = [], []  # on their way to b, and to a
+        self.completed: list[int] = []
+        self.sent = bytearray(PAIR_BYTES)
+        for imm in range(MESSAGES):
+            data, start = self.rng.randbytes(MESSAGE_BYTES), imm * MESSAGE_BYTES
+            self.sent[start : start + MESSAGE_BYTES] = data
+            self.pair.a.post_write(NOW, "b", memoryview(data), start, imm)
+
+    def step(self) -> None:
+        """Time passes, both ends take their turn, and perhaps something happens to a packet."""
+        self.now += self.rng.choice((0.0, 0.0001, 0.002, 0.01, 0.05))
+        for core, way in ((self.pair.a, self.ways[0]), (self.pair.b, self.ways[1])):
+            core.on_timer(self.now)
+            way += [on_wire(transmit) for transmit in core.transmit(self.now)]
+            self._checked(self.qp)
+        index = self.rng.randrange(2)
+        if self.ways[index]:
+            self._happen(index)
+        self.completed += [completion.imm for completion in self.pair.b.take_completions()]
+
+    def _happen(self, index: int) -> None:
+        way, core, rng = self.ways[index], (self.pair.b, self.pair.a)[index], self.rng
+        at = 0 if rng.random() < self.kindness else rng.randrange(len(way))
+        packet = way.pop(at)
+        what = "deliver" if rng.random() < self.kindness else rng.choice(("deliver", "drop", "twice", "trim"))
+        if what == "drop":
+            return
+        if what == "twice":
+            way.append(packet)
+        if what == "trim" and wire.is_write(packet[wire.BTH_OFFSET]):
+            packet = wire.trimmed(packet)
+        core.on_datagram(self.now, 0, memoryview(packet))
+        self._checked(self.qp)
+        if rng.random() < 0.7:
+            core.on_receive_done(self.now)
+            self._checked(self.qp)
+
+
+@settings(deadline=None, max_examples=150)
+@given(seed=st.integers(0, 1 << 20), paths=st.integers(1, 5), kindness=st.sampled_from([0.0, 0.5, 0.9]))
+def test_the_books_balance_in_any_order_and_everything_arrives_once(seed: int, paths: int, kindness: float) -> None:
+    chaos = Chaos(seed, paths, kindness)
+    for _ in range(STEPS):
+        chaos.step()
+    chaos.kindness = 1.0
+    for _ in range(40 * STEPS):
+        if not chaos.pair.a.outstanding_messages("b"):
+            break
+        chaos.step()
+    assert chaos.completed == list(range(MESSAGES))
+    assert chaos.pair.region == chaos.sent
+    assert chaos.qp.flight.count == 0
+
+
+def test_the_books_are_really_looked_at() -> None:
+    chaos = Chaos(1, 2, 0.9)
+    chaos.step()
+    chaos.qp.flight.count += 1
+    with pytest.raises(AssertionError):
+        chaos.step()
