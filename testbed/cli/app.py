@@ -144,7 +144,7 @@ def _selection(arms: str | None, repeat: int | None, seed: int | None) -> list[s
 def _drawn(scenario: Scenario, faults_file: Path | None) -> Drawn:
     if faults_file is None:
         return draw(scenario)
-    return read_faults(faults_file, scenario.build_topology(), scenario.run.duration_s)
+    return read_faults(faults_file, scenario)
 
 
 @cli.command()

@@ -9,6 +9,7 @@ from typing import Protocol
 
 from testbed.link_settings import LinkSettings
 from testbed.scenario.faults import Fault
+from testbed.scenario.kinds import slowed_bps
 
 Times = tuple[float, float]
 
@@ -123,7 +124,7 @@ def _lose(fabric: FaultyFabric, fault: Fault) -> Times:
 
 
 def _slow_link(fabric: FaultyFabric, fault: Fault) -> Times:
-    rate_bps = fault.params.get("rate_bps") or fault.params["share"] * fabric.settings.rate_bps
+    rate_bps = slowed_bps(fault.params.get("rate_bps"), fault.params.get("share"), fabric.settings.rate_bps)
     return fabric.slow_link(fault.target, fault.id, rate_bps, fault.params.get("from"))
 
 

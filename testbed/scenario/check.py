@@ -16,6 +16,7 @@ from testbed.scenario.schema import (
     Expectation,
     Run,
 )
+from testbed.scenario.traffic import job_hosts
 from testbed.units import format_duration
 from topologies import BadTopology, Topology
 
@@ -34,8 +35,9 @@ def check(draft: Draft) -> list[Problem]:
     topology = _topology(sections, problems)
     problems += _arm_problems(sections.get("arms", ()))
     problems += _run_problems(sections["run"]) if "run" in sections else []
-    problems += job_problems(sections["job"], topology, sections.get("run")) if "job" in sections else []
-    problems += fault_problems(draft.faults, sections.get("run"), sections.get("links"), topology)
+    of_job = job_problems(sections["job"], topology, sections.get("run")) if "job" in sections else []
+    hosts = None if of_job else _job_hosts(sections, topology)
+    problems += of_job + fault_problems(draft.faults, sections.get("run"), sections.get("links"), topology, hosts)
     problems += [problem for index, item in enumerate(sections.get("expect", ())) for problem in _expect_problems(item, ("expect", index))]
     problems += transport_problems(sections["transport"]) if "transport" in sections else []
     problems += bgp_problems(sections["bgp"]) if "bgp" in sections else []
@@ -59,6 +61,13 @@ def _topology(sections: dict[str, Any], problems: list[Problem]) -> Topology | N
     except BadTopology as error:
         problems.append(Problem(("topology",), str(error)))
         return None
+
+
+def _job_hosts(sections: dict[str, Any], topology: Topology | None) -> tuple[str, ...] | None:
+    """The hosts of a job that makes sense; None without what it takes to know them."""
+    if topology is None or not {"job", "run", "seed"} <= sections.keys():
+        return None
+    return job_hosts(sections["job"], topology, sections["run"].duration_s, sections["seed"])
 
 
 def _arm_problems(arms: tuple[str, ...]) -> list[Problem]:

@@ -2,28 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import combinations
 from typing import Any
 
-from testbed.link_settings import MIN_RATE_BPS
-from testbed.scenario.faults import Fault, conflict, from_spec
+from testbed.scenario.faults import Fault, conflict, from_spec, idle_host
+from testbed.scenario.kinds import slowed_bps
 from testbed.scenario.model import churn_window_s
 from testbed.scenario.problems import Place, Problem, did_you_mean
 from testbed.scenario.schema import Links, Run
-from testbed.scenario.schema_faults import Churn, ChurnFault, ExplicitFault, FlapFault, RateFault, UniformDown, UnknownDown
+from testbed.scenario.schema_faults import (
+    MIN_FLAP_S,
+    Churn,
+    ChurnFault,
+    ExplicitFault,
+    FlapFault,
+    HostSlowFault,
+    RateFault,
+    UniformDown,
+    UnknownDown,
+)
 from testbed.scenario.targets import UnknownTarget, aim
-from testbed.units import format_duration, format_rate
+from testbed.units import format_duration
 from topologies import Topology
 
 # More is a mistake in the rate, and would take minutes to draw.
 MAX_EXPECTED_CUTS = 2_000
-# A change of a link takes some milliseconds: a link that flaps faster would not be where it should be.
-MIN_FLAP_S = 0.02
 
 
-def fault_problems(faults: Sequence[tuple[int, Any]], run: Run | None, links: Links | None, topology: Topology | None) -> list[Problem]:
-    """What makes no sense in `faults` (index in the file, spec). The other sections are None where they have problems themselves."""
+def fault_problems(
+    faults: Sequence[tuple[int, Any]], run: Run | None, links: Links | None, topology: Topology | None, job_hosts: Collection[str] | None
+) -> list[Problem]:
+    """What makes no sense in `faults` (index in the file, spec). Other sections are None where they have problems themselves."""
     problems = []
     for index, spec in faults:
         place = ("faults", index)
@@ -31,6 +41,7 @@ def fault_problems(faults: Sequence[tuple[int, Any]], run: Run | None, links: Li
             problems += _churn_problems(spec.churn, (*place, "churn"), run, topology)
         else:
             problems += _aim_problems(spec, place, topology) if topology else []
+            problems += _idle_problems(spec, place, topology, job_hosts) if topology and job_hosts is not None else []
             problems += _flap_problems(spec, place) if isinstance(spec, FlapFault) else []
             problems += _rate_problems(spec, place, links) if isinstance(spec, RateFault) and links else []
             problems += _time_problems(spec, place, run) if run else []
@@ -63,12 +74,16 @@ def _flap_problems(spec: FlapFault, place: Place) -> Iterator[Problem]:
             )
 
 
+def _idle_problems(spec: ExplicitFault, place: Place, topology: Topology, job_hosts: Collection[str]) -> Iterator[Problem]:
+    if isinstance(spec, HostSlowFault) and spec.host in topology.hosts and spec.host not in job_hosts:
+        yield Problem((*place, "host"), idle_host(spec.host), did_you_mean(spec.host, job_hosts, "hosts of the job"))
+
+
 def _rate_problems(spec: RateFault, place: Place, links: Links) -> Iterator[Problem]:
-    key = "share" if spec.rate_bps is None else "rate"
-    rate_bps = spec.rate_bps or (spec.share or 0.0) * links.rate_bps
-    if not MIN_RATE_BPS <= rate_bps < links.rate_bps:
-        bounds = f"{format_rate(MIN_RATE_BPS)} or more, and less than links.rate ({format_rate(links.rate_bps)})"
-        yield Problem((*place, key), f"makes {format_rate(rate_bps)}; it must be {bounds}")
+    try:
+        slowed_bps(spec.rate_bps, spec.share, links.rate_bps)
+    except ValueError as error:
+        yield Problem((*place, "share" if spec.rate_bps is None else "rate"), str(error))
 
 
 def _time_problems(spec: ExplicitFault, place: Place, run: Run) -> Iterator[Problem]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from testbed.scenario.kinds import KINDS, may_overlap
+from testbed.scenario.kinds import KINDS, may_overlap, slowed_bps
+from testbed.scenario.model import Scenario
 from testbed.scenario.problems import Place, Problem, ScenarioInvalid, did_you_mean
 from testbed.scenario.schema_faults import ExplicitFault
 from testbed.scenario.targets import Target, UnknownTarget, aim, resolve
@@ -90,15 +90,15 @@ def write_faults(path: Path, drawn: Drawn) -> None:
     path.write_text(json.dumps(drawn.as_dict(), indent=1) + "\n", encoding="utf-8")
 
 
-def read_faults(path: Path, topology: Topology, duration_s: float = math.inf) -> Drawn:
-    """Reads faults.json back, exactly as it was drawn. Raises ScenarioInvalid with everything that does not fit topology or run."""
-    data = _read_json(path)
+def read_faults(path: Path, scenario: Scenario) -> Drawn:
+    """Reads faults.json back, exactly as it was drawn. Raises ScenarioInvalid with everything that does not fit the scenario."""
+    data, topology = _read_json(path), scenario.build_topology()
     problems: list[Problem] = []
     items = data.get("faults")
     if not isinstance(items, list):
         raise ScenarioInvalid(str(path), [Problem(("faults",), "must be a list of faults", "give a faults.json that a run wrote")])
     faults = [fault for index, item in enumerate(items) if (fault := _read_fault(item, index, topology, problems))]
-    problems += _duplicate_ids(faults) + _replay_problems(faults, duration_s)
+    problems += _duplicate_ids(faults) + _replay_problems(faults, scenario)
     seed = data.get("seed", 0)
     if isinstance(seed, bool) or not isinstance(seed, int):
         problems.append(Problem(("seed",), "must be a whole number"))
@@ -189,18 +189,35 @@ def _duplicate_ids(faults: Iterable[Fault]) -> list[Problem]:
     return problems
 
 
-def _replay_problems(faults: list[Fault], duration_s: float) -> list[Problem]:
+def _replay_problems(faults: list[Fault], scenario: Scenario) -> list[Problem]:
     """What would not work in this run, though each fault by itself is fine."""
-    problems, on = [], list[Fault]()
+    problems, on, duration_s = list[Problem](), list[Fault](), scenario.run.duration_s
     for fault in sorted(faults, key=lambda fault: fault.at_s):
         if fault.end_s > duration_s:
             message = f"lasts until {fault.end_s:g} s, the run only {duration_s:g} s"
             problems.append(Problem((fault.id,), message, "make run.duration longer"))
+        problems += _misfits(fault, scenario)
         on = [other for other in on if other.end_s > fault.at_s]
         if any(conflict(fault, other) for other in on):
             problems.append(Problem((fault.id,), f"overlaps with an earlier fault on {fault.target}"))
         on.append(fault)
     return problems
+
+
+def _misfits(fault: Fault, scenario: Scenario) -> list[Problem]:
+    if fault.kind == "host-slow" and fault.target not in scenario.job_hosts():
+        return [Problem((fault.id,), idle_host(fault.target))]
+    if fault.kind == "rate":
+        try:
+            slowed_bps(fault.params.get("rate_bps"), fault.params.get("share"), scenario.links.rate_bps)
+        except ValueError as error:
+            return [Problem((fault.id,), str(error))]
+    return []
+
+
+def idle_host(host: str) -> str:
+    """What is wrong with a slow host that has no part in the job."""
+    return f"{host} takes no part in the job: no program runs there that could be slow"
 
 
 def _counts(value: object) -> dict[str, int]:

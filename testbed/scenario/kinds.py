@@ -6,7 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from testbed.scenario.schema_faults import MAX_EVS
+from testbed.link_settings import MIN_RATE_BPS
+from testbed.scenario.schema_faults import MAX_EVS, MAX_PERIOD_S, MIN_FLAP_S, MIN_PERIOD_S
+from testbed.units import MAX_DURATION_S, MAX_RATE_BPS, format_rate
 
 
 @dataclass(frozen=True)
@@ -30,8 +32,12 @@ class Kind:
     """No packet (or none of one direction) passes the links meanwhile."""
 
 
-def _number(value: Any, above: float, limit: float) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and above < value <= limit
+def _number(value: Any, least: float, limit: float) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and value > 0 and least <= value <= limit
+
+
+def _part(value: Any) -> bool:
+    return _number(value, 0, 1) and value < 1
 
 
 def _evs(value: Any) -> bool:
@@ -42,9 +48,11 @@ def _evs(value: Any) -> bool:
 _END = Param("the name of one end of the link", lambda value: isinstance(value, str), is_end=True)
 _SENDER = Param(_END.says, _END.fits, required=False, is_end=True)
 _SHARE = Param("a share above 0, up to 1", lambda value: _number(value, 0, 1))
-_ANY_SHARE = Param(_SHARE.says, _SHARE.fits, required=False)
-_SPAN = Param("a number of seconds above 0", lambda value: _number(value, 0, 1e9))
-_RATE = Param("a number of bits a second above 0", lambda value: _number(value, 0, 1e12), required=False)
+_PART = Param("a share above 0, below 1", _part)
+_RATE_PART = Param(_PART.says, _PART.fits, required=False)
+_FLAP = Param(f"a number of seconds, {MIN_FLAP_S:g} or more", lambda value: _number(value, MIN_FLAP_S, MAX_DURATION_S))
+_PERIOD = Param(f"{MIN_PERIOD_S:g} to {MAX_PERIOD_S:g} seconds", lambda value: _number(value, MIN_PERIOD_S, MAX_PERIOD_S))
+_RATE = Param("a number of bits a second above 0", lambda value: _number(value, 0, MAX_RATE_BPS), required=False)
 _EVS = Param(f"a list of 1 to {MAX_EVS} entropy values", _evs, required=False)
 _OF = Param("carrier or silent", lambda value: value in ("carrier", "silent"))
 
@@ -54,14 +62,14 @@ KINDS: Mapping[str, Kind] = {
     "remote": Kind("link", {"seen_by": _END}),
     "one-way": Kind("link", {"from": _END}),
     "loss": Kind("link", {"share": _SHARE, "from": _SENDER, "evs": _EVS}, takes_path=False),
-    "rate": Kind("link", {"rate_bps": _RATE, "share": _ANY_SHARE, "from": _SENDER}, takes_path=False),
-    "flap": Kind("link", {"down_s": _SPAN, "up_s": _SPAN, "of": _OF}),
+    "rate": Kind("link", {"rate_bps": _RATE, "share": _RATE_PART, "from": _SENDER}, takes_path=False),
+    "flap": Kind("link", {"down_s": _FLAP, "up_s": _FLAP, "of": _OF}),
     "bundle": Kind("bundle", {"of": _OF}),
     "port": Kind("port"),
     "switch-kill": Kind("switch"),
     "switch-reboot": Kind("switch"),
     "switch-hang": Kind("switch"),
-    "host-slow": Kind("host", {"share": _SHARE, "period_s": _SPAN}, takes_path=False),
+    "host-slow": Kind("host", {"share": _PART, "period_s": _PERIOD}, takes_path=False),
 }
 
 
@@ -73,3 +81,12 @@ def takes_path(kind: str, params: Mapping[str, Any]) -> bool:
 def may_overlap(one: str, other: str) -> bool:
     """Whether two kinds may be on at the same time on a link: a link may lose packets or be slow, whatever else happens to it."""
     return one != other and not (KINDS[one].takes_path and KINDS[other].takes_path)
+
+
+def slowed_bps(rate_bps: float | None, share: float | None, link_bps: float) -> float:
+    """What a link of `link_bps` runs at with a `rate` fault, which has one of the two; ValueError says what is wrong with that."""
+    slowed = rate_bps if rate_bps is not None else (share or 0.0) * link_bps
+    if not MIN_RATE_BPS <= slowed < link_bps:
+        bounds = f"{format_rate(MIN_RATE_BPS)} or more, and less than links.rate ({format_rate(link_bps)})"
+        raise ValueError(f"makes {format_rate(slowed)}; it must be {bounds}")
+    return slowed

@@ -16,6 +16,9 @@ Cut = Literal["carrier", "silent"]
 Loss = Annotated[Share, Field(gt=0)]
 Less = Annotated[Share, Field(gt=0, lt=1)]
 MAX_EVS = 8  # that the link program can single out a direction (testbed.fabric.bpf)
+# A change of a link takes some milliseconds: a link that flaps faster would not be where it should be.
+MIN_FLAP_S = 0.02
+MIN_PERIOD_S, MAX_PERIOD_S = 0.001, 60
 Ev = Annotated[int, Field(ge=0, lt=2**32)]
 
 
@@ -113,7 +116,7 @@ class HostSlowFault(TimedFault):
     kind: Literal["host-slow"]
     host: str
     share: Less
-    period_s: Span = Field(0.02, alias="period", ge=0.001, le=60)
+    period_s: Span = Field(0.02, alias="period", ge=MIN_PERIOD_S, le=MAX_PERIOD_S)
 
 
 class TierRate(Part):

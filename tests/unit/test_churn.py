@@ -203,7 +203,7 @@ def test_a_written_list_is_read_back_exactly(tmp_path: Path) -> None:
     made = scenario()
     original = draw(made)
     write_faults(tmp_path / "faults.json", original)
-    assert read_faults(tmp_path / "faults.json", made.build_topology(), 120) == original
+    assert read_faults(tmp_path / "faults.json", made) == original
 
 
 @pytest.mark.parametrize(
@@ -224,7 +224,7 @@ def test_a_list_that_does_not_fit_is_refused(tmp_path: Path, change: dict[str, o
     data["faults"][0].update(change)
     (tmp_path / "faults.json").write_text(json.dumps(data))
     with pytest.raises(ScenarioInvalid) as caught:
-        read_faults(tmp_path / "faults.json", made.build_topology(), 120)
+        read_faults(tmp_path / "faults.json", made)
     assert place in {problem.as_dict()["place"] for problem in caught.value.problems}
 
 
@@ -232,4 +232,4 @@ def test_a_list_that_does_not_fit_is_refused(tmp_path: Path, change: dict[str, o
 def test_a_file_that_is_no_list_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "faults.json").write_text(text)
     with pytest.raises(ScenarioInvalid):
-        read_faults(tmp_path / "faults.json", scenario().build_topology())
+        read_faults(tmp_path / "faults.json", scenario())

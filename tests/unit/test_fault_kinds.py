@@ -62,9 +62,9 @@ def only(entry: str) -> Fault:
     return fault
 
 
-def replayed(tmp_path: Path, data: dict[str, Any]) -> Drawn:
+def replayed(tmp_path: Path, data: dict[str, Any], *overrides: str) -> Drawn:
     (tmp_path / "faults.json").write_text(json.dumps(data))
-    return read_faults(tmp_path / "faults.json", load_text(TEXT).build_topology(), 60)
+    return read_faults(tmp_path / "faults.json", load_text(TEXT, overrides))
 
 
 def test_the_examples_are_of_all_kinds() -> None:
@@ -82,7 +82,7 @@ def test_a_fault_becomes_a_record(entry: str, record: tuple[Any, ...]) -> None:
 def test_a_record_is_read_back_exactly(entry: str, tmp_path: Path) -> None:
     original = drawn(entry)
     write_faults(tmp_path / "faults.json", original)
-    assert read_faults(tmp_path / "faults.json", load_text(TEXT).build_topology(), 60) == original
+    assert read_faults(tmp_path / "faults.json", load_text(TEXT)) == original
 
 
 def test_a_record_without_parameters_and_links_is_read(tmp_path: Path) -> None:
@@ -109,6 +109,12 @@ def test_a_record_without_parameters_and_links_is_read(tmp_path: Path) -> None:
         (f"kind: rate, link: {LINK}, share: 5%", {"params": {}}, "$.faults[0].params"),
         (f"kind: rate, link: {LINK}, share: 5%", {"params": {"share": 0.1, "rate_bps": 1e6}}, "$.faults[0].params"),
         (f"kind: flap, link: {LINK}, down: 1s, up: 1s", {"params": {"down_s": 1, "up_s": 0, "of": "carrier"}}, "$.faults[0].params.up_s"),
+        (f"kind: flap, link: {LINK}, down: 1s, up: 1s", {"params": {"down_s": 1, "up_s": 1e-9, "of": "silent"}}, "$.faults[0].params.up_s"),
+        (f"kind: rate, link: {LINK}, share: 5%", {"params": {"share": 1}}, "$.faults[0].params.share"),
+        ("kind: host-slow, host: h3, share: 25%", {"params": {"share": 1, "period_s": 0.02}}, "$.faults[0].params.share"),
+        ("kind: host-slow, host: h3, share: 25%", {"params": {"share": 0.5, "period_s": 1e-9}}, "$.faults[0].params.period_s"),
+        (f"kind: rate, link: {LINK}, share: 5%", {"params": {"share": 0.001}}, "$.f1"),
+        (f"kind: rate, link: {LINK}, share: 5%", {"params": {"rate_bps": 1e9}}, "$.f1"),
         (f"kind: bundle, links: [{LINK}]", {"params": {"of": "water"}}, "$.faults[0].params.of"),
         (f"kind: bundle, links: [{LINK}]", {"links": [LINK, "x"]}, "$.faults[0].links[1]"),
         (f"kind: bundle, links: [{LINK}]", {"links": None}, "$.faults[0].links"),
@@ -122,6 +128,23 @@ def test_a_record_that_does_not_fit_is_refused_with_its_place(tmp_path: Path, en
     with pytest.raises(ScenarioInvalid) as caught:
         replayed(tmp_path, data)
     assert [problem.as_dict()["place"] for problem in caught.value.problems] == [place]
+
+
+@pytest.mark.parametrize(
+    ("entry", "override", "says"),
+    [
+        (f"kind: rate, link: {LINK}, rate: 5Mbps", "links.rate=4Mbps", "less than links.rate"),
+        ("kind: host-slow, host: h3, share: 25%", "job.hosts=[h1, h2]", "h3 takes no part in the job"),
+        ("kind: host-slow, host: h3, share: 25%", "job={kind: streams, flows: [{from: h1, to: h2}]}", "h3 takes no part in the job"),
+    ],
+)
+def test_a_fault_that_a_scenario_has_no_use_for_is_refused_in_it_and_in_a_replay(
+    tmp_path: Path, entry: str, override: str, says: str
+) -> None:
+    with pytest.raises(ScenarioInvalid, match=says):
+        load_text(f"{TEXT}faults: [{{{entry}, at: 5s, for: 2s}}]", [override])
+    with pytest.raises(ScenarioInvalid, match=says):
+        replayed(tmp_path, drawn(entry).as_dict(), override)
 
 
 @pytest.mark.parametrize(
