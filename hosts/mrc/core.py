@@ -206,6 +206,7 @@ class MrcCore:
         assert sender.error is not None
         if sender.peer not in self._failed:
             self._failed.add(sender.peer)
+            del self._senders[sender.qp]  # what still comes for it finds nothing to judge
             self._errors.append(sender.error)
             self._events.append(Event(now, "qp_error", {"peer": sender.peer, "reason": sender.error.reason}))
 

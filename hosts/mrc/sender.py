@@ -83,8 +83,12 @@ class SendQp:
 
     @property
     def ready(self) -> bool:
-        """Whether `transmit` may have something to send."""
-        return bool(self._outgoing.ready or self._urgent or self.evs.bad or self.idle.pending or self.lifeline.pending)
+        """Whether `transmit` may have something to send: not while the window is full, once `transmit` has seen that it is."""
+        if self.error is not None:
+            return False
+        if self._urgent or self.evs.bad or self.idle.pending or self.lifeline.pending:
+            return True
+        return self._outgoing.ready and not (self._limited and self.flight.count + 1 > self.window.cwnd_packets)
 
     def transmit(self, now: float) -> Iterator[Transmit]:
         """What may be sent now: copies, due probes, retransmissions, new data."""
