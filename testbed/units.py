@@ -38,6 +38,7 @@ DURATION_HINT = 'write a time with its unit, as "500ms", "1.5s" or "2min"'
 MAX_RATE_BPS = 1e12
 MAX_SIZE_BYTES = 2**40
 MAX_DURATION_S = 7 * 86400.0
+MIN_SHARE = 1e-9  # the link program draws 32 bits: less would be nothing
 
 _QUANTITY = re.compile(r"\s*(?P<number>\d{1,18}(?:\.\d{1,18})?)\s*(?P<unit>[^\s\d.][^\s]*)?\s*", re.ASCII)
 _PERCENT = re.compile(r"\s*(?P<number>\d{1,18}(?:\.\d{1,18})?)\s*(?P<percent>%)?\s*", re.ASCII)
@@ -76,10 +77,12 @@ def parse_duration(text: object) -> float:
 
 
 def parse_share(value: object) -> float:
-    """Reads a share, as 0.05 or "5%", into 0 to 1. Raises UnitError."""
+    """Reads a share, as 0.05 or "5%", into 0, or MIN_SHARE to 1. Raises UnitError."""
     share = _plain_share(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else _percent(value)
     if not 0 <= share <= 1:
         raise UnitError(f"{_shown(value)} is not between 0 and 1", SHARE_HINT)
+    if 0 < share < MIN_SHARE:
+        raise UnitError(f"{_shown(value)} is less than {MIN_SHARE:g}", "use more, or 0")
     return share
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from testbed.scenario.check_faults import fault_problems
 from testbed.scenario.check_job import job_problems
-from testbed.scenario.fit import link_problems, packet_problems
+from testbed.scenario.fit import link_problems, packet_problems, tier_problems
 from testbed.scenario.model import build_topology
 from testbed.scenario.options import bgp_problems, transport_problems
 from testbed.scenario.problems import Place, Problem, did_you_mean
@@ -41,6 +41,7 @@ def check(draft: Draft) -> list[Problem]:
     problems += [problem for index, item in enumerate(sections.get("expect", ())) for problem in _expect_problems(item, ("expect", index))]
     problems += transport_problems(sections["transport"]) if "transport" in sections else []
     problems += bgp_problems(sections["bgp"]) if "bgp" in sections else []
+    problems += tier_problems(sections["links"].loss, ("links", "loss"), topology) if topology and "links" in sections else []
     return problems + _fit_problems(sections)
 
 

@@ -7,6 +7,7 @@ from itertools import combinations
 from typing import Any
 
 from testbed.scenario.faults import Fault, conflict, from_spec, idle_host
+from testbed.scenario.fit import tier_problems
 from testbed.scenario.kinds import slowed_bps
 from testbed.scenario.model import churn_window_s
 from testbed.scenario.problems import Place, Problem, did_you_mean
@@ -125,11 +126,7 @@ def _churn_problems(churn: Churn, place: Place, run: Run | None, topology: Topol
     problems = list(_down_problems(churn.down, (*place, "down")))
     if not sum(churn.kinds.values()) > 0:
         problems.append(Problem((*place, "kinds"), "no kind has a weight above 0", "write kinds: {carrier: 0.5, silent: 0.5}"))
-    if topology is not None:
-        tiers = {link.tier for link in topology.links.values()}
-        hint = f"it has: {', '.join(sorted(tiers))}"
-        missing = [tier for tier in churn.tiers if tier not in tiers]
-        problems += [Problem((*place, "tiers", tier), f"this {topology.kind} has no {tier} links", hint) for tier in missing]
+    problems += tier_problems(churn.tiers, (*place, "tiers"), topology) if topology else []
     return problems + (list(_window_problems(churn, place, run)) if run else [])
 
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from hosts import wire
 from testbed.errors import UsageError
 from testbed.scenario.derived_links import TRANSPORT_OF_ARM, link_settings
 from testbed.scenario.options import owner
-from testbed.scenario.problems import Problem
+from testbed.scenario.problems import Place, Problem
 from testbed.scenario.schema import FatTree, Links, MultiPlane, Transport
+from topologies import Topology
 
 _COMMON = (wire.IPV6, wire.UDP, wire.BTH, wire.RETH, wire.IMMDT)
 # The longest headers of a data packet, invariant CRC included.
@@ -32,6 +33,13 @@ def _refused(links: Links, topology: FatTree | MultiPlane, arm: str) -> str | No
     except UsageError as error:
         return str(error)
     return None
+
+
+def tier_problems(tiers: Iterable[str], place: Place, topology: Topology) -> list[Problem]:
+    """Tiers that a section names and the topology does not have."""
+    known = dict.fromkeys(link.tier for link in topology.links.values())
+    missing = [tier for tier in tiers if tier not in known]
+    return [Problem((*place, tier), f"this {topology.kind} has no {tier} links", f"it has: {', '.join(sorted(known))}") for tier in missing]
 
 
 def packet_problems(links: Links, transport: Transport, arms: tuple[str, ...]) -> Iterator[Problem]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from testbed.link_settings import MIN_RATE_BPS
 from testbed.scenario.schema_faults import MAX_EVS, MAX_PERIOD_S, MIN_FLAP_S, MIN_PERIOD_S
-from testbed.units import MAX_DURATION_S, MAX_RATE_BPS, format_rate
+from testbed.units import MAX_DURATION_S, MAX_RATE_BPS, MIN_SHARE, format_rate
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ def _number(value: Any, least: float, limit: float) -> bool:
 
 
 def _part(value: Any) -> bool:
-    return _number(value, 0, 1) and value < 1
+    return _number(value, MIN_SHARE, 1) and value < 1
 
 
 def _evs(value: Any) -> bool:
@@ -47,8 +47,8 @@ def _evs(value: Any) -> bool:
 
 _END = Param("the name of one end of the link", lambda value: isinstance(value, str), is_end=True)
 _SENDER = Param(_END.says, _END.fits, required=False, is_end=True)
-_SHARE = Param("a share above 0, up to 1", lambda value: _number(value, 0, 1))
-_PART = Param("a share above 0, below 1", _part)
+_SHARE = Param(f"a share of {MIN_SHARE:g} to 1", lambda value: _number(value, MIN_SHARE, 1))
+_PART = Param(f"a share of {MIN_SHARE:g} or more, below 1", _part)
 _RATE_PART = Param(_PART.says, _PART.fits, required=False)
 _FLAP = Param(f"a number of seconds, {MIN_FLAP_S:g} or more", lambda value: _number(value, MIN_FLAP_S, MAX_DURATION_S))
 _PERIOD = Param(f"{MIN_PERIOD_S:g} to {MAX_PERIOD_S:g} seconds", lambda value: _number(value, MIN_PERIOD_S, MAX_PERIOD_S))

@@ -18,6 +18,7 @@ Less = Annotated[Share, Field(gt=0, lt=1)]
 MAX_EVS = 8  # that the link program can single out a direction (testbed.fabric.bpf)
 # A change of a link takes some milliseconds: a link that flaps faster would not be where it should be.
 MIN_FLAP_S = 0.02
+MIN_FAULT_S = 0.001  # the timeline counts milliseconds
 MIN_PERIOD_S, MAX_PERIOD_S = 0.001, 60
 Ev = Annotated[int, Field(ge=0, lt=2**32)]
 
@@ -26,7 +27,7 @@ class TimedFault(Part):
     """What all faults have: when they begin, from the job's start, and how long they last."""
 
     at_s: Duration = Field(alias="at")
-    for_s: Span = Field(alias="for")
+    for_s: Span = Field(alias="for", ge=MIN_FAULT_S)
 
 
 class LinkFault(TimedFault):

@@ -130,6 +130,12 @@ def test_a_record_that_does_not_fit_is_refused_with_its_place(tmp_path: Path, en
     assert [problem.as_dict()["place"] for problem in caught.value.problems] == [place]
 
 
+def test_a_fault_too_short_for_the_timeline_or_too_rare_for_the_program_is_refused() -> None:
+    for entry in (f"kind: silent, link: {LINK}, at: 5s, for: 400us", f"kind: loss, link: {LINK}, share: 0.0000000001, at: 5s, for: 1s"):
+        with pytest.raises(ScenarioInvalid):
+            load_text(f"{TEXT}faults: [{{{entry}}}]")
+
+
 @pytest.mark.parametrize(
     ("entry", "override", "says"),
     [

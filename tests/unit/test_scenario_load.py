@@ -71,6 +71,16 @@ def test_loss_is_a_share(share: str) -> None:
     assert load_text(GOOD, [f"links.loss.T0-T1={share}"]).links.loss == {"T0-T1": 0.01}
 
 
+@pytest.mark.parametrize("share", ["1e-12", "0.00000000001%"])
+def test_a_loss_that_would_be_none_is_refused(share: str) -> None:
+    assert problems(GOOD, f"links.loss.T0-T1={share}").keys() == {"$.links.loss.T0-T1"}
+
+
+def test_a_tier_without_links_has_no_loss() -> None:
+    two_tiers = "topology={kind: multi-plane, planes: 1, t0s: 2, t1s: 1, hosts_per_t0: 1}"
+    assert "$.links.loss.T1-T2" in problems(GOOD, two_tiers, "links.loss.T1-T2=1%")
+
+
 def test_units_become_si() -> None:
     scenario = load_text(GOOD, ["links.rate=1Gbit/s", "job.vector=1MiB", "job.compute=250ms"])
     assert (scenario.links.rate_bps, scenario.job.vector_bytes, scenario.job.compute_s) == (1e9, 2**20, 0.25)
