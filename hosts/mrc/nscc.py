@@ -156,7 +156,9 @@ class NsccWindow:
             self._set(self._own - 1)
 
     def on_mass_loss(self, now: float) -> None:
-        """Halves the window, at most once a base RTT."""
+        """Halves the window, at most once a base RTT. Not where switches trim: there a full queue loses nothing."""
+        if self._params.trimming:
+            return
         self._begin(now)
         if now >= self._decrease_at:
             self._decrease_at, self._trouble, self._undisturbed = now + self._scale.base_s, True, 0.0

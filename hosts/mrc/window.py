@@ -89,4 +89,4 @@ class Window(Protocol):
         """The receiver takes `penalty`/128 of the window away, until it says another number."""
 
     def on_mass_loss(self, now: float) -> None:
-        """Most paths lost packets within one RTT: that is congestion or a dead host, not one dead path."""
+        """A packet was lost while most EVs are out of use: more than one dead path."""

@@ -64,6 +64,7 @@ class Link:
     trim_frames: float = 0.0
     drop_frames: float = 0.0
     last_hop: bool = False
+    loss: float = 0.0
     rate_bps: float = RATE_BPS
     dead: tuple[float, float] = (0.0, 0.0)
     seen: list[tuple[float, float]] = field(default_factory=list)
@@ -78,7 +79,7 @@ class Link:
         now, whole = self.clock.now, len(packet) > FRAME_BYTES / 2
         frame_s = FRAME_BYTES * BITS_PER_BYTE / self.rate_bps
         queue = max(0.0, self._free_s - now) / frame_s
-        if self.dead[0] <= now < self.dead[1] or (whole and self.drop_frames and queue + 1 > self.drop_frames):
+        if self.dead[0] <= now < self.dead[1] or (whole and self.drop_frames and queue + 1 > self.drop_frames) or self._loses():
             self.dropped += 1
             return
         if whole and self.trim_frames and queue + 1 > self.trim_frames:
@@ -93,6 +94,9 @@ class Link:
         leaves_s = max(now, self._free_s - 2 * frame_s)
         self._last_s = max(self._last_s, leaves_s + self.delay_s + self.clock.rng.random() * self.jitter_s)
         self.clock.at(self._last_s, lambda: then(packet))
+
+    def _loses(self) -> bool:
+        return self.loss > 0.0 and self.clock.rng.random() < self.loss
 
     def _mark(self, packet: bytes, queue: float) -> bytes:
         low, high = self.mark_frames

@@ -185,11 +185,17 @@ def test_quick_adapt_does_not_take_silence_for_a_rate() -> None:
     assert driven.sack(TARGET_S) > 13
 
 
-def test_mass_loss_halves_the_window_once_a_base_rtt() -> None:
-    driven = small(8)
+def test_without_trimming_mass_loss_halves_the_window_once_a_base_rtt() -> None:
+    driven = Driven(parameters(trimming=False, cwnd_initial_packets=8))
     for _ in range(3):
         driven.window.on_mass_loss(driven.now)
     assert driven.packets == 4
+
+
+def test_where_switches_trim_losses_tell_nothing_of_queues() -> None:
+    driven = small(8)
+    driven.window.on_mass_loss(driven.now)
+    assert driven.packets == 8
 
 
 def test_the_receivers_penalty_takes_its_share_and_gives_it_back() -> None:
@@ -286,6 +292,14 @@ def test_a_flow_that_joins_gets_its_half(wire_s: float) -> None:
     first, second = world.shares(5, 10)
     assert first + second >= 0.95
     assert 0.8 < first / second < 1.25
+
+
+def test_random_loss_leaves_the_window_alone_where_switches_trim() -> None:
+    """One packet in twenty is lost on each end's link: most paths are out of use most of the time."""
+    world = Incast(1, wire_s=WIRE_S)
+    world.own[0].loss = world.last.loss = 0.05
+    world.run(8)
+    assert world.shares(2, 8)[0] >= 0.8
 
 
 def test_after_a_blackout_of_a_second_the_rate_is_back_within_a_quarter_of_one() -> None:
