@@ -32,9 +32,10 @@ class Chance:
 
 @dataclass(frozen=True)
 class _Former:
-    """Of a row without any reason: the share that it loses anyway, and the fields as they are in memory."""
+    """Of a row without any reason: the share that it loses anyway, its rule for EVs, and the fields as they are in memory."""
 
     loss: float
+    by_ev: Chance
     fields: tuple[Any, ...]
 
 
@@ -90,14 +91,14 @@ class Losses:
             del self._former[number]
             return
         share, by_ev = _combined(self._chances[number])
-        changes: dict[str, Any] = {"loss": 1 - (1 - former.loss) * (1 - share) if share else former.loss}
-        if by_ev is not None:
-            changes |= {"evs": by_ev.evs, "ev_loss": by_ev.share}
-        link_parameters.change(row, **changes)
+        rule = by_ev or former.by_ev
+        loss = 1 - (1 - former.loss) * (1 - share) if share else former.loss
+        link_parameters.change(row, loss=loss, evs=rule.evs, ev_loss=rule.share)
 
 
 def _read(row: Any) -> _Former:
-    return _Former(link_parameters.read(row).loss, tuple(row[name].copy() for name in _CHANCE))
+    told = link_parameters.read(row)
+    return _Former(told.loss, Chance(told.ev_loss, tuple(told.evs)), tuple(row[name].copy() for name in _CHANCE))
 
 
 def _combined(chances: dict[str, Chance]) -> tuple[float, Chance | None]:

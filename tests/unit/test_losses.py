@@ -88,6 +88,15 @@ def test_the_evs_of_two_reasons_are_lost_together(program: LinkProgram, losses: 
     assert read(program, A).evs == (2, 3)
 
 
+@pytest.mark.parametrize("anyway", [(), (4, 5)])
+def test_a_rule_for_evs_goes_while_another_loss_stays(program: LinkProgram, losses: Losses, anyway: tuple[int, ...]) -> None:
+    link_parameters.change(program.rows[A], evs=anyway, ev_loss=0.3 if anyway else 0)
+    losses.lose(LINK, "f1", Chance(0.1))
+    losses.lose(LINK, "f2", Chance(1.0, (9,)))
+    losses.restore(LINK, "f2")
+    assert (read(program, A).evs, read(program, A).loss) == (anyway, pytest.approx(0.1))
+
+
 @pytest.mark.parametrize("chance", [Chance(0.3, (1,)), Chance(0.2, tuple(range(9)))])
 def test_what_the_program_cannot_do_is_refused_and_changes_nothing(program: LinkProgram, losses: Losses, chance: Chance) -> None:
     losses.lose(LINK, "f1", Chance(0.2, (1, 2)))
