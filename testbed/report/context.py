@@ -201,7 +201,10 @@ def conservative_line(data: RunData) -> str:
     """The round trips of each arm, named for what they are, and why the comparison is conservative for MRC."""
     told = [f"{in_list(run.arm)} {text}" for run in first_runs(data) if (text := _rtt_text(run))]
     ours = ", ".join(told) or "milliseconds"
-    return f"Round trips here: {ours}; on hardware about 10 us. BGP's timers run in real time, so the comparison is conservative for MRC."
+    arms = {TRANSPORT_OF_ARM.get(run.arm): run for run in first_runs(data)}
+    compared = "mrc" in arms and any(bgp_parameters(run) for run in first_runs(data))
+    bias = " BGP's timers run in real time, so the comparison is conservative for MRC." if compared else ""
+    return f"Round trips here: {ours}; on hardware about 10 us.{bias}"
 
 
 def _rtt_text(run: ArmRun) -> str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -14,6 +16,7 @@ from numpy.typing import NDArray
 
 from testbed.report import congestion, style
 from testbed.report.context import TRANSPORT_OF_ARM, label
+from testbed.report.fair_share import on_between
 from testbed.report.findings import number
 from testbed.report.findings_streams import congestion_title
 from testbed.report.model import ArmRun
@@ -104,18 +107,27 @@ def _windows(axes: Axes, runs: Sequence[ArmRun]) -> None:
 
 
 def window_bands(run: ArmRun) -> tuple[NDArray[np.float64], ...] | None:
-    """(t_s, 10th percentile, median, 90th percentile) of the windows in bins; None without a QP. A bin without a sample is NaN."""
-    pairs = {(flow.source, flow.target) for flow in run.flows if flow.role == "incast"}
-    qps = [qp for qp in run.qps if not pairs or (qp.host, qp.peer) in pairs]
-    if not qps:
-        return None
-    t_s = np.concatenate([qp.t_s for qp in qps])
-    windows = np.concatenate([qp.cwnd_packets for qp in qps])
+    """(t_s, 10th percentile, median, 90th percentile) of the windows in bins; None without a sample. A bin without a sample is NaN.
+
+    Of an incast only its senders, and only while they send: an idle sender's window says nothing.
+    """
+    on = {(flow.source, flow.target): on_between(flow, run.duration_s) for flow in run.flows if flow.role == "incast"}
+    samples = [
+        (int(t_s // BIN_S), window)
+        for qp in run.qps if not on or (qp.host, qp.peer) in on
+        for t_s, window in zip(qp.t_s, qp.cwnd_packets, strict=True) if not on or _is_in(on[qp.host, qp.peer], t_s)
+    ]  # fmt: skip
     count = max(1, round(run.duration_s / BIN_S))
-    bins = np.floor(t_s / BIN_S).astype(int)
-    seen = [windows[bins == index] for index in range(count)]
-    shares = np.array([np.percentile(part, (10, 50, 90)) if len(part) else (np.nan,) * 3 for part in seen]).T
-    return ((np.arange(count) + 0.5) * BIN_S, *shares)
+    shares = np.full((3, count), np.nan)
+    for index, same in groupby(sorted(samples), key=itemgetter(0)):
+        if 0 <= index < count:
+            shares[:, index] = np.percentile([window for _, window in same], (10, 50, 90))
+    t_s = np.asarray((np.arange(count) + 0.5) * BIN_S, dtype=np.float64)
+    return (t_s, *shares) if samples else None
+
+
+def _is_in(span: tuple[float, float], t_s: float) -> bool:
+    return span[0] <= t_s <= span[1]
 
 
 def _legend(runs: Sequence[ArmRun], windows: Sequence[ArmRun]) -> list[Any]:

@@ -79,7 +79,7 @@ def scene(folder: Path, run: ArmRun) -> Scene | None:
     if seen is None or not path.is_file():
         return None
     fault, pair = seen
-    samples = [row for row in tables.read_table(path, _sample)[0] if pair is None or row[1:3] == pair]
+    samples = [row for row in tables.read_table(path, tables.path_row)[0] if pair is None or row[1:3] == pair]
     if not samples:
         return None
     pair = pair or samples[0][1:3]
@@ -108,12 +108,7 @@ def _named_evs(fault: FaultInterval) -> set[int]:
     return {ev for ev in told if isinstance(ev, int)} if isinstance(told, list | tuple) else set()
 
 
-def _sample(row: Mapping[str, str]) -> tuple[float, str, str, int, float]:
-    t_s, packets = (tables.plausible(float(row[name])) for name in ("t_s", "tx_packets"))
-    return t_s, row["host"], row["peer"], int(tables.plausible(int(row["ev"]))), packets
-
-
-def _sent(samples: Sequence[tuple[float, str, str, int, float]], duration_s: float) -> dict[int, NDArray[np.float64]]:
+def _sent(samples: Sequence[tables.PathRow], duration_s: float) -> dict[int, NDArray[np.float64]]:
     """Packets that each EV sent, a bin of BIN_S each."""
     series: dict[int, list[tuple[float, float]]] = {}
     for t_s, _, _, ev, packets in sorted(samples):

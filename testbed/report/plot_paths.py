@@ -15,7 +15,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 
 from testbed.report import effects, style, tables
-from testbed.report.context import label
+from testbed.report.context import in_list, label
 from testbed.report.model import ArmRun
 from testbed.report.reading import RunData
 
@@ -47,7 +47,7 @@ def most_affected_pair(runs: Iterable[ArmRun]) -> tuple[str, str] | None:
 def read_pair(folder: Path, run: ArmRun, pair: tuple[str, str] | None) -> tuple[tuple[str, str] | None, list[EvRow]]:
     """The EVs of `pair` (or of the first pair found, if None) from paths.csv and the history."""
     path = folder / run.arm / str(run.repeat) / "paths.csv"
-    samples = tables.read_table(path, _sample)[0] if path.is_file() else []
+    samples = tables.read_table(path, tables.path_row)[0] if path.is_file() else []
     pair = pair or next(((host, peer) for _, host, peer, _, _ in samples), None)
     rows: dict[int, EvRow] = {}
     last: dict[int, float] = {}
@@ -57,11 +57,6 @@ def read_pair(folder: Path, run: ArmRun, pair: tuple[str, str] | None) -> tuple[
             last[ev] = sent
     _add_history(rows, run, pair)
     return pair, [rows[ev] for ev in sorted(rows)]
-
-
-def _sample(row: Mapping[str, str]) -> tuple[float, str, str, int, float]:
-    t_s, packets = (tables.plausible(float(row[name])) for name in ("t_s", "tx_packets"))
-    return t_s, row["host"], row["peer"], int(tables.plausible(int(row["ev"]))), packets
 
 
 def _add_history(rows: dict[int, EvRow], run: ArmRun, pair: tuple[str, str] | None) -> None:
@@ -100,14 +95,15 @@ def paths_of_pair(data: RunData, summary: Mapping[str, Any], footer: Sequence[st
 
 
 def _paths_title(panels: Sequence[tuple[ArmRun, tuple[str, str] | None, list[EvRow]]]) -> str:
-    for run, pair, rows in panels:
-        if len(rows) > 1 and pair:
-            retired = sum(len(row.bad) for row in rows)
-            unused = sum(not any(row.sent.values()) for row in rows)
-            tail = f", {unused} of them never used" if unused else ""
-            times = "once" if retired == 1 else f"{retired} times"
-            return f"{label(run.arm)} sprayed {pair[0]} to {pair[1]} over {len(rows)} EVs{tail}; an EV was retired {times}"
-    return "One pair's packets over time" if panels else "Paths over time: nothing was recorded"
+    sprayed = [(run, pair, rows) for run, pair, rows in panels if len(rows) > 1 and pair]
+    if not sprayed:
+        return "One pair's packets over time" if panels else "Paths over time: nothing was recorded"
+    (_, (source, target), first), told = sprayed[0], []
+    for run, _, rows in sprayed:
+        unused = sum(not any(row.sent.values()) for row in rows)
+        tail = f" ({unused} EVs never used)" if unused else ""
+        told.append(f"{in_list(run.arm)} {sum(len(row.bad) for row in rows)}{tail}")
+    return f"{source} to {target}, sprayed over {len(first)} EVs; how often one was retired: {', '.join(told)}"
 
 
 def _paths_panel(axes: Axes, run: ArmRun, pair: tuple[str, str] | None, rows: Sequence[EvRow]) -> None:

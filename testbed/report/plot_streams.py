@@ -14,6 +14,7 @@ from matplotlib.patches import Patch
 
 from testbed.report import findings_streams, goodput, style
 from testbed.report.context import label
+from testbed.report.findings import plural
 from testbed.report.model import ArmRun
 from testbed.report.plot_steps import missed_faults
 from testbed.report.reading import RunData
@@ -74,10 +75,11 @@ def _time_panel(axes: Axes, run: ArmRun) -> None:
 def _panel_words(run: ArmRun) -> str:
     found = [entry for entry in goodput.flow_goodputs(run) if entry.share is not None]
     if not found:
-        return f"{len(run.flows)} flows; their fair share is not known"
+        return f"{plural(len(run.flows), 'flow')}; what is fair is not known"
     slowest = min(found, key=lambda entry: entry.share or 0.0)
     share = findings_streams.share(slowest.share or 0.0)
-    return f"slowest of {len(found)} flows {share} of its fair share ({slowest.flow.source} to {slowest.flow.target})"
+    which = f"slowest of {len(found)} flows" if len(found) > 1 else "the flow has"
+    return f"{which} {share} of its fair share ({slowest.flow.source} to {slowest.flow.target})"
 
 
 def _time_legend(runs: Sequence[ArmRun]) -> list[Any]:

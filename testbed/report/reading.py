@@ -12,13 +12,14 @@ import yaml
 
 from testbed.errors import UsageError
 from testbed.report import tables
-from testbed.report.model import STREAMS, ArmRun, Event, FaultInterval, StepRow, StreamFlow
+from testbed.report.model import STREAMS, ArmRun, Event, FaultInterval, QpSeries, StepRow, StreamFlow
 from testbed.report.tables import MAX_NUMBER
 
 Row = TypeVar("Row")
 # Fields of an event, by type. What ends in `_s` is a number of seconds, `path` a list of links.
 _TEXTS = ("event", "source", "peer", "from", "to", "reason", "outcome", "fault", "kind", "target", "tier")
 _WHOLE = ("ev", "attempt", "step")
+MAX_RUN_S = 1e5  # 28 hours. Pictures have a bin for every 100 ms: a longer time, which damage can claim, would take the memory
 
 
 @dataclass(frozen=True)
@@ -114,8 +115,11 @@ def read_arm(folder: Path, planned: Mapping[str, Any], scenario: Mapping[str, An
     agents = _agents(folder / "agents.json", problems)
     links = tables.link_counters(_table(folder / "links.csv", tables.link_row, problems))
     qps = tables.qp_series(_table(folder / "flows.csv", tables.qp_row, problems))
+    lasted_s = _duration_s(info, events, steps, qps)
+    if lasted_s > MAX_RUN_S:
+        problems.append(f"{_where(folder)}: claims to have lasted {lasted_s:g} s; only the first {MAX_RUN_S:g} s are looked at")
     return ArmRun(
-        arm=folder.parent.name, repeat=int(folder.name), duration_s=_duration_s(info, events, steps), steps=steps,
+        arm=folder.parent.name, repeat=int(folder.name), duration_s=min(lasted_s, MAX_RUN_S), steps=steps,
         faults=fault_intervals(planned, events), events=events, links=links, agents=agents, info=info,
         problems=(*problems, *_told_problems(folder, info, events, steps, job)), job=job,
         flows=_flows(info) if job.get("kind") == STREAMS else (), qps=qps,
@@ -144,7 +148,7 @@ def _flow(entry: Mapping[str, Any]) -> StreamFlow | None:
     return StreamFlow(source, target, at_s, _number(entry.get("for_s")), str(entry.get("role") or "flow"))
 
 
-def _duration_s(info: Mapping[str, Any], events: list[Event], steps: list[StepRow]) -> float:
+def _duration_s(info: Mapping[str, Any], events: list[Event], steps: list[StepRow], qps: list[QpSeries]) -> float:
     """The job's time: until it was stopped; else as arm.json tells it; of an interrupted arm, up to its last sign of life."""
     stops = [float(event["t_s"]) for event in events if event.get("event") == "job_stop"]
     if stops:
@@ -152,7 +156,7 @@ def _duration_s(info: Mapping[str, Any], events: list[Event], steps: list[StepRo
     told = _number(info.get("duration_s")) or 0.0
     if told > 0 and not info.get("interrupted"):
         return told
-    signs = [float(event["t_s"]) for event in events] + [row.end_s or row.start_s for row in steps]
+    signs = [float(event["t_s"]) for event in events] + [row.end_s or row.start_s for row in steps] + [float(qp.t_s[-1]) for qp in qps]
     last_s = max(signs, default=0.0)
     return min(last_s, told) if told > 0 else last_s
 

@@ -47,7 +47,8 @@ def summarise_data(data: RunData, settle_s: float = stats.SETTLE_S) -> dict[str,
 
 def _job_kind(data: RunData) -> str:
     """all-reduce, all-to-all or streams; an old run, which does not tell, is an all-reduce."""
-    kinds = (run.job.get("kind") for runs in data.arms.values() for run in runs)
+    jobs = [*(run.job for runs in data.arms.values() for run in runs), data.scenario.get("job")]
+    kinds = (job.get("kind") for job in jobs if isinstance(job, Mapping))
     return str(next((kind for kind in kinds if kind), "all-reduce"))
 
 
@@ -93,12 +94,12 @@ def _fault_rows(of_steps: Sequence[effects.FaultEffect], of_flows: Sequence[faul
 
 def _other_metrics(run: ArmRun) -> dict[str, float | None]:
     unchanged = run.info.get("tables_unchanged")
-    known_ev_states = bool(run.named("ev_state")) or run.arm.startswith("mrc")
+    known_ev_states = bool(run.named("ev_state")) or (run.arm.startswith("mrc") and bool(run.events))
     return {
         "tables_unchanged": float(unchanged) if isinstance(unchanged, bool) else None,
         "false_retirements": float(effects.false_retirements(run)) if known_ev_states else None,
         "packets_lost": sum(link.dropped[-1][1] for link in run.links if link.dropped) if run.links else None,
-        **(_stream_counts(run) if run.streams else {}),
+        **(_stream_counts(run) if run.streams and run.events else {}),
     }
 
 

@@ -112,6 +112,25 @@ def _link_counter(samples: Sequence[LinkRow]) -> LinkCounter:
     )  # fmt: skip
 
 
+# --- paths.csv -----------------------------------------------------------------------------------------------------------------------
+
+
+class PathRow(NamedTuple):
+    """One sample of an EV: data packets sent on it so far."""
+
+    t_s: float
+    host: str
+    peer: str
+    ev: int
+    packets: float
+
+
+def path_row(row: Mapping[str, str]) -> PathRow:
+    """One sample of an EV."""
+    t_s, packets = (plausible(float(row[name])) for name in ("t_s", "tx_packets"))
+    return PathRow(t_s, row["host"], row["peer"], int(plausible(int(row["ev"]))), packets)
+
+
 # --- flows.csv -----------------------------------------------------------------------------------------------------------------------
 
 QP_COUNTERS = ("tx_packets", "rtx_packets", "acked_bytes")

@@ -12,7 +12,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from synthetic_streams import make_streams
 
-from testbed.report import fair_share, fault_goodput, findings_head, goodput, html, plots, style, summarise, write_report
+from testbed.report import (
+    context,
+    fair_share,
+    fault_goodput,
+    findings_head,
+    goodput,
+    html,
+    plot_congestion,
+    plots,
+    style,
+    summarise,
+    write_report,
+)
 from testbed.report.model import ArmRun, FaultInterval, LinkCounter, QpSeries, StepRow, StreamFlow
 from testbed.report.reading import read_run
 from testbed.report.statistics import job_steps
@@ -243,6 +255,70 @@ def test_flows_that_arm_json_does_not_tell_are_named_as_a_problem(incast, tmp_pa
     path = copy / "mrc" / "1" / "arm.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "job": {"kind": "streams", "flows": 7}}))
     assert any("tells no flow" in problem for problem in summarise(copy)["problems"])
+
+
+def cut_short(run: Path, arm: str, at_s: float) -> Path:
+    """The arm's first repeat as a kill leaves it: no job_stop, and no sample after `at_s`."""
+    folder = run / arm / "1"
+    info = json.loads((folder / "arm.json").read_text())
+    (folder / "arm.json").write_text(json.dumps({**info, "interrupted": True}))
+    events = (folder / "events.jsonl").read_text().splitlines(keepends=True)
+    (folder / "events.jsonl").write_text("".join(line for line in events if "job_stop" not in line))
+    for name in ("flows.csv", "links.csv", "paths.csv"):
+        header, *rows = (folder / name).read_text().splitlines()
+        (folder / name).write_text("\n".join([header, *(row for row in rows if float(row.split(",")[0]) <= at_s)]) + "\n")
+    return folder
+
+
+def test_an_interrupted_run_of_streams_is_judged_up_to_its_last_sample(incast, tmp_path):
+    copy = Path(shutil.copytree(incast, tmp_path / "run"))
+    cut_short(copy, "mrc", 11.0)
+    told, whole = summarise(copy)["arms"]["mrc"]["repeats"][0], summarise(incast)["arms"]["mrc"]["repeats"][0]
+    assert told["duration_s"] == 11.0
+    for name in ("flow_goodput_min_share", "bottleneck_share", "victim_share"):
+        assert told["metrics"][name] == pytest.approx(whole["metrics"][name], abs=0.02)
+
+
+def test_without_a_history_nothing_is_known_of_retirements_crashes_and_wrong_messages(incast, tmp_path):
+    copy = Path(shutil.copytree(incast, tmp_path / "run"))
+    (copy / "mrc" / "1" / "events.jsonl").unlink()
+    told = summarise(copy)["arms"]["mrc"]
+    assert [told[name]["values"] for name in ("false_retirements", "crashes", "wrong_sums")] == [[None]] * 3
+
+
+def test_streams_of_which_no_arm_is_left_are_still_streams(incast, tmp_path):
+    copy = Path(shutil.copytree(incast, tmp_path / "run"))
+    for arm in ("mrc", "mrc-no-trim", "rc-bgp"):
+        shutil.rmtree(copy / arm)
+    assert summarise(copy)["job"] == "streams"
+
+
+@pytest.mark.parametrize("story", ["incast", "permutation"])
+def test_a_job_that_claims_to_last_for_ever_does_not_take_the_memory(story, request, tmp_path):
+    copy = Path(shutil.copytree(request.getfixturevalue(story), tmp_path / "run"))
+    with (copy / "mrc" / "1" / "events.jsonl").open("a") as file:
+        file.write('{"t_s": 1e12, "source": "run", "event": "job_stop"}\n')
+    data = read_run(copy)
+    assert any("claims to have lasted 1e+12 s" in problem for problem in data.all_problems)
+    with style.styled():
+        assert len(list(plots.draw(data, summarise_data(data)))) >= 5
+
+
+def test_windows_are_those_of_the_incasts_senders_while_they_send(incast):
+    run = read_run(incast).arms["mrc"][0]
+    bands = plot_congestion.window_bands(run)
+    assert bands is not None
+    t_s, low, middle, high = bands
+    assert not np.isfinite(middle[(t_s < 6.0) | (t_s > 14.5)]).any()
+    senders = [qp for qp in run.qps if qp.peer == "h1"]
+    seen = np.concatenate([qp.cwnd_packets[(qp.t_s >= 8.0) & (qp.t_s < 8.5)] for qp in senders])
+    assert [band[16] for band in (low, middle, high)] == pytest.approx(list(np.percentile(seen, (10, 50, 90))))
+
+
+def test_a_run_without_bgp_does_not_speak_of_it(permutation, tmp_path):
+    copy = Path(shutil.copytree(permutation, tmp_path / "run"))
+    shutil.rmtree(copy / "rc-bgp")
+    assert "BGP" not in context.conservative_line(read_run(copy))
 
 
 def test_the_findings_name_victim_fairness_slowest_flow_and_hot_spot(incast):
