@@ -39,6 +39,11 @@ def write_report(run_dir: Path) -> Path:
 
 def render(data: RunData, summary: dict[str, Any]) -> str:
     """The whole page; every string from the run is escaped by the template."""
+    return template("report.html.j2").render(**page(data, summary), pictures=_pictures(data, summary))
+
+
+def template(name: str) -> jinja2.Template:
+    """A page's template, for `report` and `sweep` alike: everything is escaped, and a value that is missing is an error."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("testbed.report"),
         autoescape=True,
@@ -46,7 +51,7 @@ def render(data: RunData, summary: dict[str, Any]) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    return environment.get_template("report.html.j2").render(**page(data, summary), pictures=_pictures(data, summary))
+    return environment.get_template(name)
 
 
 def page(data: RunData, summary: dict[str, Any]) -> dict[str, Any]:

@@ -10,12 +10,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-import jinja2
-
 from testbed.files import write_text
 from testbed.report import plot_sweep, style
 from testbed.report.context import fidelity_line, label
-from testbed.report.html import command
+from testbed.report.html import command, template
 from testbed.report.metrics import METRICS, metric
 from testbed.report.plots import FORMATS
 from testbed.report.sweep_data import read_manifest, read_sweep, relative
@@ -45,15 +43,8 @@ def write_pictures(folder: Path, data: Mapping[str, Any]) -> list[Path]:
 
 def render(folder: Path, data: Mapping[str, Any], png: Path) -> str:
     """The whole page; every string from the run is escaped by the template."""
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("testbed.report"),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
     encoded = base64.b64encode(png.read_bytes()).decode("ascii")
-    return environment.get_template("sweep.html.j2").render(**page(folder, data), png=encoded, caption=plot_sweep.CAPTION)
+    return template("sweep.html.j2").render(**page(folder, data), png=encoded, caption=plot_sweep.CAPTION)
 
 
 def page(folder: Path, data: Mapping[str, Any]) -> dict[str, Any]:

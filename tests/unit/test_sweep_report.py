@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 from sweep_lab import SCENARIO, install_fake_arms, read, sweep_data
+from synthetic_run import make_run
 
+from testbed import report
 from testbed.cli import main
 from testbed.errors import UsageError
 from testbed.report import plot_sweep, style, write_plots, write_report
@@ -162,3 +164,8 @@ def test_a_point_outside_of_the_folder_is_not_read(tmp_path: Path) -> None:
     (tmp_path / "manifest.json").write_text('{"kind": "sweep", "points": [{"folder": "../x"}]}')
     with pytest.raises(UsageError, match="names no points"):
         read_sweep(tmp_path)
+
+
+def test_the_pages_of_a_sweep_and_of_a_run_share_their_looks(folder: Path, tmp_path: Path) -> None:
+    looks = (Path(report.__file__).parent / "templates" / "style.css").read_text().strip()
+    assert all(looks in page.read_text() for page in (folder / "report.html", write_report(make_run(tmp_path, repeats=1))))
