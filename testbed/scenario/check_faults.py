@@ -105,10 +105,8 @@ def _overlap_problems(faults: Sequence[tuple[int, Any]], topology: Topology) -> 
     known = list(_known_faults(faults, topology))
     problems = []
     for (first, one), (second, other) in combinations(known, 2):
-        if conflict(one, other):
-            shared = set(one.links) & set(other.links)
-            by_link = shared and not one.target_type == other.target_type == "switch"
-            message = f"overlaps with $.faults[{first}] on {min(shared) if by_link else other.target}"
+        if where := conflict(one, other):
+            message = f"overlaps with $.faults[{first}] on {where}"
             problems.append(Problem(("faults", second), message, "one fault at a time on a target: move one of them"))
     return problems
 

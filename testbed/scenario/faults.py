@@ -78,11 +78,12 @@ def numbered(faults: Iterable[Fault]) -> tuple[Fault, ...]:
     return tuple(replace(fault, id=f"f{number}") for number, fault in enumerate(ordered, 1))
 
 
-def conflict(one: Fault, other: Fault) -> bool:
-    """Whether two faults are on the same link or host at the same time, in a way that makes no sense."""
+def conflict(one: Fault, other: Fault) -> str | None:
+    """The target or link that two faults are on at the same time, in a way that makes no sense; None if they get along."""
     in_time = one.at_s < other.end_s and other.at_s < one.end_s
-    together = one.target == other.target or not set(one.links).isdisjoint(other.links)
-    return in_time and together and not may_overlap(one.kind, other.kind)
+    if not in_time or may_overlap(one.kind, other.kind):
+        return None
+    return one.target if one.target == other.target else min(set(one.links) & set(other.links), default=None)
 
 
 def write_faults(path: Path, drawn: Drawn) -> None:
@@ -198,8 +199,7 @@ def _replay_problems(faults: list[Fault], scenario: Scenario) -> list[Problem]:
             problems.append(Problem((fault.id,), message, "make run.duration longer"))
         problems += _misfits(fault, scenario)
         on = [other for other in on if other.end_s > fault.at_s]
-        if any(conflict(fault, other) for other in on):
-            problems.append(Problem((fault.id,), f"overlaps with an earlier fault on {fault.target}"))
+        problems += [Problem((fault.id,), f"overlaps with {other.id} on {where}") for other in on if (where := conflict(fault, other))]
         on.append(fault)
     return problems
 

@@ -191,6 +191,19 @@ def test_faults_that_make_no_sense_together_are_refused(tmp_path: Path, entries:
 
 
 @pytest.mark.parametrize(
+    ("one", "other", "where"),
+    [
+        ("kind: switch-kill, switch: t0_1_1", "kind: switch-hang, switch: t1_1_1", LINK),
+        ("kind: switch-kill, switch: t0_1_1", "kind: switch-hang, switch: t0_1_1", "t0_1_1"),
+        ("kind: port, port: h1-eth0", f"kind: silent, link: {NIC}", NIC),
+    ],
+)
+def test_what_two_faults_have_in_common_is_named(one: str, other: str, where: str) -> None:
+    with pytest.raises(ScenarioInvalid, match=rf"on {where}\n"):
+        drawn(one, other)
+
+
+@pytest.mark.parametrize(
     ("kind", "params", "takes"),
     [
         ("loss", {"share": 0.99}, False),
