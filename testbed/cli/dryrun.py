@@ -9,16 +9,15 @@ from typing import Any
 
 import topologies
 from testbed.scenario import Drawn, Fault, Scenario, total_duration_s
+from testbed.scenario.derived_links import MRC_ARMS
 from testbed.scenario.schema_job import AllReduce, Lockstep
 from testbed.units import format_duration, format_rate, format_share, format_size
 from topologies import Topology
 
-USID_ARMS = frozenset({"mrc", "mrc-no-trim"})
-
 
 def plan_data(scenario: Scenario, topology: Topology, drawn: Drawn) -> dict[str, Any]:
     """The plan as JSON-able data. Rules are there when an arm forwards by uSID."""
-    static = bool(USID_ARMS.intersection(scenario.arms))
+    static = bool(set(MRC_ARMS).intersection(scenario.arms))
     return {
         "dry_run": True,
         "scenario": scenario.resolved(),
@@ -40,7 +39,7 @@ def plan_lines(scenario: Scenario, topology: Topology, drawn: Drawn, verbose: bo
     """The plan for people; `verbose` names every node and link, and every rule."""
     lines = [f"{scenario.name}: {scenario.title}", *_job_lines(scenario)]
     lines += [*_node_lines(topology, verbose), *_link_lines(scenario, topology, verbose)]
-    if USID_ARMS.intersection(scenario.arms):
+    if set(MRC_ARMS).intersection(scenario.arms):
         lines += _rule_lines(topology, verbose)
     return [*lines, *fault_lines(drawn), _time_line(scenario)]
 

@@ -10,14 +10,14 @@ from testbed.cli.output import Output, quiet_stdout, table
 from testbed.cli.progress import reporting
 from testbed.cli.targets import Fabric
 from testbed.errors import FidelityError
-from testbed.scenario.derived_links import TRANSPORT_OF_ARM
+from testbed.scenario.derived_links import MRC_ARMS
 
 if TYPE_CHECKING:
     from testbed.fabric.selftest import Check
     from testbed.link_settings import LinkSettings
 
-ARMS = tuple(arm for arm, transport in TRANSPORT_OF_ARM.items() if transport == "mrc")
-"""Those with static switches: a fabric with BGP is never idle, so its links cannot be measured packet by packet."""
+ARMS = MRC_ARMS
+"""A fabric with BGP is never idle, so its links cannot be measured packet by packet."""
 
 
 def run(target: Fabric | None, arm: str) -> Output:

@@ -9,6 +9,8 @@ from testbed.link_settings import LinkSettings
 from testbed.scenario.schema import FatTree, Links, MultiPlane
 
 TRANSPORT_OF_ARM: Mapping[str, str] = {"mrc": "mrc", "mrc-no-trim": "mrc", "rc-bgp": "rc"}
+MRC_ARMS = tuple(arm for arm, transport in TRANSPORT_OF_ARM.items() if transport == "mrc")
+"""Those whose switches are static: uSID tables, no routing."""
 
 # One-way forwarding delay across the fabric at light load, measured (DESIGN.md section 10), there and back.
 SWITCHING_RTT_S = 0.004
