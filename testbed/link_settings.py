@@ -13,7 +13,8 @@ MIN_MTU_BYTES = 1280  # RFC 8200, section 5
 MAX_MTU_BYTES = 9216
 DEFAULT_MTU_BYTES = 4352  # 4096 bytes of MRC payload with all its headers
 ETHERNET_HEADER_BYTES = 14
-_BURST_S = 0.001
+BURST_S = 0.001
+"""What may leave at once after a pause, as time at the rate: timers are about that exact."""
 # UEC's suggestions for NSCC (docs/links.md): shares of the bandwidth-delay product (BDP).
 ECN_MIN_BDP, ECN_MAX_BDP, TRIM_BDP, TRIM_LAST_HOP_BDP = 0.2, 0.8, 1.0, 1.5
 MAX_BASE_RTT_S = 10.0
@@ -70,7 +71,7 @@ class LinkSettings:
     @property
     def burst_bytes(self) -> int:
         """What may leave at once after a pause: 2 frames, or 1 ms at the rate when that is more (timers are about that exact)."""
-        return max(2 * self.frame_bytes, int(self.rate_bytes_per_s * _BURST_S))
+        return max(2 * self.frame_bytes, int(self.rate_bytes_per_s * BURST_S))
 
     @property
     def bdp_bytes(self) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from testbed.link_settings import LinkSettings
+from testbed.link_settings import BURST_S, LinkSettings
 from testbed.scenario.schema import FatTree, Links, MultiPlane
 
 TRANSPORT_OF_ARM: Mapping[str, str] = {"mrc": "mrc", "mrc-no-trim": "mrc", "rc-bgp": "rc"}
@@ -29,14 +29,14 @@ def longest_path(topology: FatTree | MultiPlane) -> int:
 def queue_bytes(links: Links, topology: FatTree | MultiPlane) -> int:
     """The queue of a link: as asked, else derived.
 
-    Two bandwidth-delay products, which is more than the deepest threshold of trimming, but no less than RoCE RC needs: RC is made for a
-    lossless fabric (PFC), which we do not emulate; with a short queue two senders on one link lose packets, and go-back-N multiplies
-    them. So a queue holds the full windows of LOSSLESS_SENDERS senders. MRC keeps queues short by itself.
+    Two bandwidth-delay products and a burst, which is more than the deepest threshold of trimming, but no less than RoCE RC needs: RC is
+    made for a lossless fabric (PFC), which we do not emulate; with a short queue two senders on one link lose packets, and go-back-N
+    multiplies them. So a queue holds the full windows of LOSSLESS_SENDERS senders. MRC keeps queues short by itself.
     """
     if links.queue_bytes:
         return links.queue_bytes
-    bdp_packets = math.ceil(links.rate_bps * base_rtt_s(links, topology) / 8 / links.mtu_bytes)
-    return max(QUEUE_BDP * bdp_packets, LOSSLESS_SENDERS * RC_WINDOW_PACKETS) * links.mtu_bytes
+    packets = math.ceil(links.rate_bps * (QUEUE_BDP * base_rtt_s(links, topology) + BURST_S) / 8 / links.mtu_bytes)
+    return max(packets, LOSSLESS_SENDERS * RC_WINDOW_PACKETS) * links.mtu_bytes
 
 
 def base_rtt_s(links: Links, topology: FatTree | MultiPlane) -> float:

@@ -109,6 +109,13 @@ def test_the_advised_payload_fits_the_mtu() -> None:
     assert load_text(GOOD, overrides).transport == {"mrc": {"payload_bytes": 1368}, "rc": {"payload_bytes": 1416}}
 
 
+@pytest.mark.parametrize("base_rtt", ["10us", "1ms", "1s"])
+@pytest.mark.parametrize("rate", ["100kbps", "10Mbps", "1Gbps", "30Gbps"])
+def test_a_derived_queue_is_never_too_short_for_its_thresholds(rate: str, base_rtt: str) -> None:
+    settings = load_text(GOOD, [f"links.rate={rate}", f"links.base_rtt={base_rtt}"]).link_settings("mrc")
+    assert settings.queue_bytes >= settings.least_queue_bytes
+
+
 def test_an_asked_queue_is_taken() -> None:
     assert load_text(GOOD, ["links.queue=128KiB"]).queue_bytes == 131072
 
