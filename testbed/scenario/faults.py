@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -16,6 +17,8 @@ from testbed.scenario.targets import Target, UnknownTarget, aim, resolve
 from topologies import Topology
 
 MAX_FILE_BYTES = 4 * 2**20
+_ID = re.compile(r"[A-Za-z0-9.-]{1,32}", re.ASCII)
+"""Of a fault: it stands in tables, pictures and terminals as it is."""
 
 
 @dataclass(frozen=True)
@@ -133,6 +136,8 @@ def _read_fault(item: object, index: int, topology: Topology, problems: list[Pro
     for name in ("id", "kind", "target"):
         if not isinstance(item.get(name), str):
             problems.append(Problem((*place, name), "must be text"))
+    if isinstance(item.get("id"), str) and not _ID.fullmatch(item["id"]):
+        problems.append(Problem((*place, "id"), "must be 1 to 32 letters, digits, dots or dashes", "runs number faults f1, f2, ..."))
     for name in ("at_s", "for_s"):
         problems += _time_problems(item.get(name), (*place, name))
     if len(problems) > before:

@@ -216,6 +216,9 @@ def test_a_written_list_is_read_back_exactly(tmp_path: Path) -> None:
         ({"for_s": 500}, "$.f1"),
         ({"id": "f2"}, "$.faults[1].id"),
         ({"id": None}, "$.faults[0].id"),
+        ({"id": "\x1b[2J"}, "$.faults[0].id"),
+        ({"id": "$\\frac$"}, "$.faults[0].id"),
+        ({"id": ""}, "$.faults[0].id"),
     ],
 )
 def test_a_list_that_does_not_fit_is_refused(tmp_path: Path, change: dict[str, object], place: str) -> None:
