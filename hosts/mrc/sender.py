@@ -107,6 +107,7 @@ class SendQp:
         while self._urgent:
             packet, wanted = self._urgent.popleft()
             if packet.psn in self._outgoing.packets:
+                packet.queued = False  # the copy is its retransmission
                 yield self._send(packet, now, stamp, wanted)
         flight, cwnd_packets, following = self.flight, self.window.cwnd_packets, self._outgoing.next
         while flight.count + 1 <= cwnd_packets:

@@ -8,7 +8,7 @@ from random import Random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mrc_lab import NOW, PAIR_BYTES, Pair, answers, on_wire, states, tell
+from mrc_lab import NOW, PAIR_BYTES, Pair, answers, on_wire, psn_of, states, tell
 
 from hosts import wire
 from hosts.mrc.loss import Packet, Tx
@@ -148,3 +148,27 @@ def test_a_window_that_fills_with_the_last_packet_that_the_caller_takes_is_known
     pair.b.on_timer(NOW + 0.01)
     tell(pair, *pair.b.transmit(NOW + 0.01), now=NOW + 0.011)
     assert qp.window.cwnd_packets > before
+
+
+def test_a_copy_that_waits_takes_the_place_of_the_retransmission_that_a_nack_asks_for() -> None:
+    pair = Pair(4)
+    (packet,) = pair.send(4096)
+    late = NOW + 5.0
+    pair.a.on_timer(late)  # the probe timeout: a copy is to be sent
+    (nack,) = answers(pair, wire.trimmed(packet))
+    pair.a.on_datagram(late, 0, memoryview(on_wire(nack)))
+    sent = [psn_of(on_wire(transmit)) for transmit in pair.a.transmit(late) if transmit.payload]
+    assert sent == [psn_of(packet)]
+    assert list(pair.a.transmit(late)) == []
+
+
+def test_a_packet_that_was_queued_and_sent_as_a_copy_can_be_queued_again() -> None:
+    pair = Pair(4)
+    (packet,) = pair.send(4096)
+    late = NOW + 5.0
+    pair.a.on_timer(late)
+    (nack,) = answers(pair, wire.trimmed(packet))
+    (copy,) = tell(pair, nack, now=late)
+    (nack,) = answers(pair, wire.trimmed(copy), now=late)
+    (again,) = tell(pair, nack, now=late)
+    assert (psn_of(again), list(pair.a.transmit(late))) == (psn_of(packet), [])
