@@ -183,6 +183,7 @@ PROBE_REPLY_BIT = 1 << 4  # in SETH's first word
 CLASS_SHIFT = 4  # of the traffic class in IPv6's first two bytes
 DSCP_MASK = 0xFC  # of the traffic class
 BTH_OFFSET = IPV6.size_bytes + UDP.size_bytes
+OUTER_BYTES = 14 + IPV6.size_bytes  # Ethernet and outer IPv6 around an inner packet
 RESV8A_OFFSET = BTH.byte_offset("resv8a")
 ADDRESSES_MASKED = ((0, 0x0F), (1, 0xFF), (2, 0xFF), (3, 0xFF), (7, 0xFF), (46, 0xFF), (47, 0xFF))
 

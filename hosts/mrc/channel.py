@@ -16,9 +16,9 @@ from random import Random
 
 from hosts import wire
 from hosts.core import Core, PathSpec, PeerSpec, Transmit
+from hosts.wire import OUTER_BYTES
 
 BITS_PER_BYTE = 8
-OUTER_BYTES = 40 + 14  # outer IPv6 and Ethernet
 SHARED = -1  # in place of a path: the bottleneck
 
 

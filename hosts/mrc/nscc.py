@@ -15,7 +15,7 @@ from hosts.core import PathSpec
 from hosts.mrc.frames import DATA, PSN_OFFSET
 from hosts.mrc.params import MrcParams
 from hosts.mrc.window import PENALTY_UNIT, RttEstimator
-from hosts.wire import ICRC_BYTES
+from hosts.wire import ICRC_BYTES, OUTER_BYTES
 
 MSS_SHARE = 4096 / 150_000  # htsim's MSS as a share of the BDP that its gains are for
 PROPORTIONAL = 4 * MSS_SHARE  # htsim's alpha: increase a RTT without any delay, of BDP x target/base RTT
@@ -28,7 +28,6 @@ HEARD_TARGETS = 2.0  # a longer delay counts as so many targets in the smoothed 
 UNKNOWN_MOST_PACKETS = 64  # largest window when the link's rate is not known
 LEAST_RTT_S = 1e-6  # a peer in the same turn of the clock answers in no time at all
 BITS_PER_BYTE = 8
-OUTER_BYTES = 40 + 14  # outer IPv6 and Ethernet
 
 
 class Scale(NamedTuple):

@@ -15,7 +15,7 @@ from random import Random
 from hosts import wire
 from hosts.core import PathSpec, PeerSpec, Transmit
 from hosts.mrc import MrcCore, MrcParams
-from hosts.mrc.channel import OUTER_BYTES
+from hosts.wire import OUTER_BYTES
 
 BITS_PER_BYTE = 8
 RATE_BPS = 20e6
