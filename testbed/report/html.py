@@ -80,7 +80,8 @@ def expectations(scenario: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """The scenario's expectations that are complete enough to be judged."""
     told = scenario.get("expect")
     entries = told if isinstance(told, list) else []
-    return [entry for entry in entries if isinstance(entry, Mapping) and entry.get("arm") and entry.get("metric")]
+    complete = (entry for entry in entries if isinstance(entry, Mapping) and all(entry.get(name) for name in ("arm", "metric")))
+    return [entry for entry in complete if isinstance(entry["arm"], str)]
 
 
 def errors(data: RunData) -> list[str]:
@@ -230,13 +231,18 @@ def command(manifest: Mapping[str, Any]) -> str:
 
 def again(data: RunData, summary: Mapping[str, Any]) -> str:
     """A command that repeats the run from the scenario and the seed in its folder."""
-    overrides = data.scenario.get("overrides") or []
-    sets = [word for entry in overrides if isinstance(entry, str) for word in ("--set", entry)]
+    sets = overrides(data.scenario)
     seed = [] if summary["seed"] is None else ["--seed", str(summary["seed"])]
     arms = ["--arm", ",".join(data.arms)] if data.arms else []
     usual = Path("results") / data.folder.parent.name / data.folder.name
     folder = usual if data.folder.resolve().parts[-3:] == usual.parts else data.folder
     return shlex.join(["sudo", "./testbed.sh", "run", str(folder / "scenario.yaml"), *seed, *arms, *sets])
+
+
+def overrides(scenario: Any) -> list[str]:
+    """The --set words that a run's scenario was given."""
+    told = scenario.get("overrides") if isinstance(scenario, Mapping) else None
+    return [word for entry in (told if isinstance(told, list) else ()) for word in ("--set", str(entry))]
 
 
 # --- pictures ----------------------------------------------------------------------------------------------------------------------------

@@ -140,6 +140,9 @@ def _x_axis(axes: Axes, data: Mapping[str, Any], scale: Scale) -> None:
     texts = [point["text"] for point in data["points"]]
     if scale.log:
         axes.set_xscale("log")
+        low, high = min(scale.positions), max(scale.positions)
+        edge = (high / low) ** (0.5 / max(1, len(texts) - 1))  # half a point's distance, for points without a value too
+        axes.set_xlim(low / edge, high * edge)
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_minor_formatter(NullFormatter())
     turned = sum(map(len, texts)) > LABEL_CHARACTERS or len(texts) > 20

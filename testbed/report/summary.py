@@ -34,12 +34,12 @@ def summarise_data(data: RunData, settle_s: float = stats.SETTLE_S) -> dict[str,
     """As `summarise`, from a run that was read already."""
     arms = {arm: _arm_summary(runs, settle_s) for arm, runs in data.arms.items()}
     return {
-        "scenario": data.scenario.get("name") or data.folder.parent.name,
+        "scenario": str(data.scenario.get("name") or data.folder.parent.name),
         "seed": data.seed,
         "settle_s": settle_s,
         "job": _job_kind(data),
-        "arms": {arm: _no_nan(summary) for arm, summary in arms.items()},
-        "fidelity": _no_nan(_fidelity([run for runs in data.arms.values() for run in runs])),
+        "arms": {arm: no_nan(summary) for arm, summary in arms.items()},
+        "fidelity": no_nan(_fidelity([run for runs in data.arms.values() for run in runs])),
         "metrics": {metric.name: {"unit": metric.unit, "meaning": metric.meaning} for metric in METRICS},
         "problems": data.all_problems,
     }
@@ -147,10 +147,10 @@ def _extremes(told: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
     }
 
 
-def _no_nan(value: Any) -> Any:
+def no_nan(value: Any) -> Any:
     """JSON knows no NaN and no infinity: they become null."""
     if isinstance(value, Mapping):
-        return {str(key): _no_nan(entry) for key, entry in value.items()}
+        return {str(key): no_nan(entry) for key, entry in value.items()}
     if isinstance(value, list | tuple):
-        return [_no_nan(entry) for entry in value]
+        return [no_nan(entry) for entry in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value

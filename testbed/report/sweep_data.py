@@ -12,7 +12,7 @@ from testbed.report.context import machine_text
 from testbed.report.html import expectations
 from testbed.report.metrics import METRIC_NAMES, METRICS
 from testbed.report.reading import RunData, read_run
-from testbed.report.summary import VERDICTS, summarise_data
+from testbed.report.summary import VERDICTS, no_nan, summarise_data
 from testbed.report.verdict import judge
 
 KIND = "sweep"
@@ -33,7 +33,8 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 
 def is_sweep_manifest(found: Any) -> bool:
     """Whether a manifest, as read, is that of a sweep."""
-    return isinstance(found, dict) and found.get("kind") == KIND and all(_is_point(point) for point in found.get("points") or [None])
+    points = _listed(found.get("points")) if isinstance(found, dict) and found.get("kind") == KIND else []
+    return bool(points) and all(_is_point(point) for point in points)
 
 
 def _is_point(told: Any) -> bool:
@@ -49,7 +50,7 @@ def read_sweep(folder: Path) -> dict[str, Any]:
     asked = _mapping(scenario.get("sweep"))
     points = [_point(folder, told) for told in manifest["points"]]
     key = str(asked.get("key") or "value")
-    return {
+    found = {
         "scenario": str(scenario.get("name") or folder.parent.name), "title": str(scenario.get("title") or ""),
         "hypothesis": str(scenario.get("hypothesis") or ""), "seed": manifest.get("seed"), "repeats": manifest.get("repeats"),
         "key": key, "label": str(asked.get("label") or key), "metric": shown_metric(asked.get("metric"), points),
@@ -59,13 +60,14 @@ def read_sweep(folder: Path) -> dict[str, Any]:
         "interrupted": manifest.get("interrupted") is not False, "complete": manifest.get("complete") is True,
         "problems": list(_problems(points)),
     }  # fmt: skip
+    return dict(no_nan(found))
 
 
 def _point(folder: Path, told: Mapping[str, Any]) -> dict[str, Any]:
     """One point: what its manifest entry tells, and its metrics, fidelity and verdicts if anything was measured."""
     entry = {
         "value": told.get("value"), "text": str(told.get("text")), "folder": told["folder"], "state": str(told.get("state")),
-        "exit_code": told.get("exit_code"), "problems": [str(problem) for problem in told.get("problems") or ()],
+        "exit_code": told.get("exit_code"), "problems": [str(problem) for problem in _listed(told.get("problems"))],
     }  # fmt: skip
     if not any((folder / told["folder"]).glob("*/*/arm.json")):
         return entry | {"arms": {}, "fidelity": {"verdict": "unknown", "reasons": []}, "expectations": []}
@@ -81,9 +83,13 @@ def _mapping(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
 def _arms(manifest: Mapping[str, Any], points: Sequence[Mapping[str, Any]]) -> list[str]:
     """The arms in the scenario's order."""
-    asked = [str(arm) for arm in manifest.get("arms") or ()]
+    asked = [str(arm) for arm in _listed(manifest.get("arms"))]
     return list(dict.fromkeys([*asked, *(arm for point in points for arm in point["arms"])]))
 
 

@@ -13,7 +13,7 @@ from urllib.parse import quote
 from testbed.files import write_text
 from testbed.report import plot_sweep, style
 from testbed.report.context import fidelity_line, label
-from testbed.report.html import command, template
+from testbed.report.html import command, overrides, template
 from testbed.report.metrics import METRICS, metric
 from testbed.report.plots import FORMATS
 from testbed.report.sweep_data import read_manifest, read_sweep, relative
@@ -106,7 +106,4 @@ def _tables(data: Mapping[str, Any]) -> list[tuple[str, list[tuple[str, list[str
 
 def again(folder: Path, manifest: Mapping[str, Any]) -> str:
     """A command that repeats the sweep from the scenario in its folder."""
-    scenario = manifest.get("scenario")
-    overrides = scenario.get("overrides") if isinstance(scenario, Mapping) else None
-    sets = [word for entry in overrides or () for word in ("--set", str(entry))]
-    return shlex.join(["sudo", "./testbed.sh", "run", str(folder / "scenario.yaml"), *sets])
+    return shlex.join(["sudo", "./testbed.sh", "run", str(folder / "scenario.yaml"), *overrides(manifest.get("scenario"))])

@@ -51,9 +51,8 @@ def finding(data: Mapping[str, Any]) -> str:
     """What the sweep found: each arm's metric at the first point and at the last that was measured."""
     points, what = data["points"], metric_words(data["metric"])
     told = "; ".join(_arm_words(data, arm) for arm in data["arms"])
-    return (
-        f"{what[0].upper()}{what[1:]} over {data['label']}, {points[0]['text']} to {points[-1]['text']}: {told or 'nothing was measured'}"
-    )
+    span = f"{points[0]['text']} to {points[-1]['text']}" if len(points) > 1 else points[0]["text"]
+    return f"{what[0].upper()}{what[1:]} over {data['label']}, {span}: {told or 'nothing was measured'}"
 
 
 def _arm_words(data: Mapping[str, Any], arm: str) -> str:

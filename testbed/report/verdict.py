@@ -54,7 +54,7 @@ def _field(expectation: Any, name: str) -> Any:
 
 def _verdict(expectation: Any, arm_summary: Mapping[str, Any]) -> Verdict:
     arm, metric = str(_field(expectation, "arm")), str(_field(expectation, "metric"))
-    limits = {name: float(_field(expectation, name)) for name in BOUNDS if _field(expectation, name) is not None}
+    limits = {name: float(limit) for name in BOUNDS if isinstance(limit := _field(expectation, name), int | float)}
     values = _values(arm_summary, metric)
     misses = [_miss(value, limits) for value in values]
     worst = max(range(len(values)), key=lambda index: misses[index], default=None)
