@@ -55,7 +55,7 @@ setup(
     package_dir={"": "."},  # with it an editable install is one .pth line, which mypy and new packages understand
     packages=[*find_packages(str(HERE), include=["testbed*", "topologies*", "hosts*"]), "scenarios"],
     package_data={
-        "": ["*.yaml", "*.c", "*.h", "*.html", "*.j2", "*.css", "*.js", "py.typed"],
+        "": ["*.yaml", "*.c", "*.h", "*.html", "*.j2", "*.css", "*.js", "py.typed", "templates/*"],
     },
     install_requires=REQUIREMENTS,
     extras_require={"ryu": ["ryu==4.34", "eventlet>=0.38.2"], "test": TEST_REQUIREMENTS},

@@ -7,7 +7,6 @@ import re
 import runpy
 import sys
 from collections.abc import Iterator
-from fnmatch import fnmatch
 from importlib.metadata import packages_distributions
 from pathlib import Path
 from typing import Any
@@ -79,9 +78,10 @@ def test_every_folder_with_code_is_a_package() -> None:
 
 
 def test_every_data_file_is_packed(metadata: dict[str, Any]) -> None:
-    patterns = metadata["package_data"][""]
+    folders = [ROOT / package.replace(".", "/") for package in metadata["packages"]]
+    packed = {path for folder in folders for pattern in metadata["package_data"][""] for path in folder.glob(pattern)}
     data = [p for name in (*PACKAGES, "scenarios") for p in (ROOT / name).rglob("*") if is_data(p)]
-    assert [str(p.relative_to(ROOT)) for p in data if not any(fnmatch(p.name, pattern) for pattern in patterns)] == []
+    assert [str(p.relative_to(ROOT)) for p in data if p not in packed] == []
 
 
 def is_data(path: Path) -> bool:
