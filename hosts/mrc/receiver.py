@@ -106,7 +106,7 @@ class ReceiveQp:
             self._on_duplicate(psn, entropy, stamp, False)
             return "duplicate"
         self._nacked |= 1 << ahead
-        self._return_ev += 1  # over another path than last time
+        self._return_ev = self._another_ev()
         self.ready.append((self._return_ev, NackFields(reason, entropy, psn24, stamp)))
         self.nacks_sent += 1
         return None
@@ -158,11 +158,15 @@ class ReceiveQp:
             self._acknowledge(held=True)
         self._last_psn, self._last_entropy, self._last_stamp = psn, entropy, stamp
         self._lowest_news, self._pending, self._duplicate = psn, 1, True
-        another, self._return_ev = self._return_ev + 1, entropy
+        another, self._return_ev = self._another_ev(), entropy
         self._acknowledge(held=False, skip=SKIP_ONCE if marked else SKIP_NONE)
         if (another - entropy) % len(self._paths):
             self._lowest_news, self._pending, self._duplicate, self._return_ev = psn, 1, True, another
             self._acknowledge(held=False)
+
+    def _another_ev(self) -> int:
+        """One of another path than the last answer's, and of few: each EV that is used costs a template of headers."""
+        return (self._return_ev + 1) % len(self._paths)
 
     def on_receive_done(self, now: float) -> None:
         """The socket is empty for now: acknowledges what is due."""

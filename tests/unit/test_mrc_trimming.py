@@ -51,6 +51,15 @@ def test_nacks_take_one_path_after_another() -> None:
     assert len({answer.destination for answer in sent}) == 4
 
 
+@pytest.mark.parametrize("arrived", [False, True])
+def test_answers_to_a_flood_of_trimmed_packets_keep_to_the_evs_that_there_are(arrived: bool) -> None:
+    pair = Pair()
+    packet, rest = pair.send(3 * 4096)[:2]
+    answers(pair, rest, *([packet] if arrived else []))
+    sent = answers(pair, *[wire.trimmed(packet)] * 50)
+    assert {entropy_of(on_wire(answer)) for answer in sent} == {0, 1, 2, 3}
+
+
 def test_a_trimmed_duplicate_is_acknowledged_not_nacked() -> None:
     pair = Pair()
     (packet,) = pair.send()
