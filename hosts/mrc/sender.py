@@ -264,7 +264,7 @@ class SendQp:
             if self.lifeline.used:
                 self.lifeline.end()
             self._backoff.progress(now)
-        self.window.on_sack(now, acked, rtt_s, self._limited, marked)
+        self.window.on_sack(now, acked, rtt_s, self._limited and self._outgoing.ready, marked)
         self._flags = TS_BIT | A_BIT if self._asks() else TS_BIT
 
     def _asks(self) -> bool:

@@ -172,3 +172,14 @@ def test_a_packet_that_was_queued_and_sent_as_a_copy_can_be_queued_again() -> No
     (nack,) = answers(pair, wire.trimmed(copy), now=late)
     (again,) = tell(pair, nack, now=late)
     assert (psn_of(again), list(pair.a.transmit(late))) == (psn_of(packet), [])
+
+
+def test_a_job_that_just_fills_the_window_and_has_no_more_to_send_does_not_make_it_grow() -> None:
+    pair = Pair(4, cwnd_initial_packets=2)
+    now = NOW
+    for _ in range(20):
+        packets = pair.send(2 * 4096, now=now)
+        assert len(packets) == 2
+        assert tell(pair, *answers(pair, *packets, now=now), now=now + 0.001) == []
+        now += 0.01
+    assert pair.a.flow_rows()[0][4] == 2
