@@ -1,4 +1,4 @@
-"""Goodput: of each flow of a job of streams against its fair share, and of a job of steps. Pure functions on plain data.
+"""Goodput of each flow of a job of streams against its fair share. Pure functions on plain data.
 
 Goodput counts payload that the receiver acknowledged. A link's rate is compared as what its full packets can carry of payload.
 """
@@ -15,7 +15,7 @@ import numpy as np
 from testbed.link_settings import ETHERNET_HEADER_BYTES
 from testbed.report.context import TRANSPORT_OF_ARM, transport_parameters
 from testbed.report.fair_share import FairSpan, fair_spans, jain, mean_rate, on_between
-from testbed.report.model import ArmRun, JobStep, QpSeries, StepRow, StreamFlow
+from testbed.report.model import ArmRun, QpSeries, StreamFlow
 from testbed.scenario.fit import HEADER_BYTES
 
 SETTLE_S = 2.0  # a flow is judged from this long after its start, or from half of its time if it is on for less than twice that
@@ -181,29 +181,3 @@ def flow_rows(found: Sequence[FlowGoodput]) -> list[dict[str, Any]]:
          "goodput_bps": entry.goodput_bps, "fair_bps": entry.fair_bps, "share": entry.share}
         for entry in found
     ]  # fmt: skip
-
-
-# --- jobs of steps -------------------------------------------------------------------------------------------------------------------
-
-SENT_SHARES = {"all-reduce": 2.0, "all-to-all": 1.0}  # of (N - 1) / N of the vector: what a rank sends a step
-
-
-def job_goodput_bps(run: ArmRun, steps: Sequence[JobStep]) -> float | None:
-    """Useful bytes that a rank sends in all useful steps, by the time that these took less their compute; None for streams."""
-    vector_bytes, ranks = run.job.get("vector_bytes"), len({row.rank for row in run.steps})
-    factor = SENT_SHARES.get(str(run.job.get("kind") or "all-reduce"))
-    useful = [step for step in steps if step.complete and step.useful]
-    if run.streams or factor is None or not isinstance(vector_bytes, int) or ranks < 2 or not useful:
-        return None
-    computed = _compute_s(run.steps)
-    seconds = sum(step.time_s - computed.get((step.attempt, step.step), 0.0) for step in useful)
-    return factor * (ranks - 1) / ranks * vector_bytes * 8 * len(useful) / seconds if seconds > 0 else None
-
-
-def _compute_s(rows: Iterable[StepRow]) -> dict[tuple[int, int], float]:
-    """Median over the ranks of each step's compute time, by (attempt, step)."""
-    seen: dict[tuple[int, int], list[float]] = {}
-    for row in rows:
-        if row.compute_end_s is not None:
-            seen.setdefault((row.attempt, row.step), []).append(row.compute_end_s - row.start_s)
-    return {key: stdlib.median(told) for key, told in seen.items()}

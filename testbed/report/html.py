@@ -13,7 +13,7 @@ import jinja2
 from matplotlib.figure import Figure
 
 from testbed.files import write_text
-from testbed.report import context, findings, findings_head, findings_streams, style
+from testbed.report import context, findings, findings_head, findings_streams, step_goodput, style
 from testbed.report.link_table import link_rows
 from testbed.report.metrics import METRICS
 from testbed.report.model import STREAMS, ArmRun
@@ -24,6 +24,7 @@ from testbed.report.verdict import Verdict, judge
 
 FAULT_COLUMNS = ("fault", "kind", "tier", "target", "planned_s")
 UNKNOWN = "–"
+FLATTERED_SHARE = 0.05  # of a step's bytes; what bursts add below this is no more than what headers take away
 # The metrics of the big table, most telling first; the others are in summary.json.
 TABLE = tuple(metric for metric in METRICS if not metric.name.startswith(("stall_p50", "lost_stall", "lost_crash")))
 
@@ -69,7 +70,8 @@ def page(data: RunData, summary: dict[str, Any]) -> dict[str, Any]:
         "kind_rows": [] if streams else group_rows(summary, "by_kind"),
         "tier_rows": [] if streams else group_rows(summary, "by_tier"), "streams": streams,
         "allowed": [allowed(run, data.scenario) for run in context.first_runs(data)],
-        "fidelity_rows": fidelity_rows(data), "weak": [] if streams else weak_medians(summary), "machine": context.machine_text(data),
+        "fidelity_rows": fidelity_rows(data), "weak": [] if streams else [*weak_medians(summary), *flattered(data)],
+        "machine": context.machine_text(data),
         "versions": _table(data.manifest.get("versions")), "revision": str(data.manifest.get("revision") or "unknown"),
         "command": command(data.manifest), "again": again(data, summary), "seed": summary["seed"], "settle_s": summary["settle_s"],
         "conservative": context.conservative_line(data), "started": str(data.manifest.get("started") or "unknown"),
@@ -201,6 +203,16 @@ def weak_medians(summary: Mapping[str, Any]) -> list[str]:
         + (f"only {entry['healthy_steps']} steps were clear of faults" if entry["healthy_is_clear"] else "no step was clear of faults; "
            "the median of all steps stands in, so its stalls and losses are understated")
         for arm, told in summary["arms"].items() for entry in told["repeats"] if entry["healthy_steps"] < 5
+    ]  # fmt: skip
+
+
+def flattered(data: RunData) -> list[str]:
+    """Arms whose steps are so short that the links' bursts show in their goodput."""
+    told = ((run, step_goodput.burst_share(run)) for run in context.first_runs(data))
+    return [
+        f"{run.arm}: its steps are short: after a compute phase up to {share:.0%} of what a rank sends in a step passes at once, as "
+        "the burst of links that were idle, so job_goodput_bps may lie above the links' rate; a larger vector avoids it"
+        for run, share in told if share is not None and share > FLATTERED_SHARE
     ]  # fmt: skip
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from testbed.files import write_text
-from testbed.report import congestion, effects, fault_goodput, goodput, link_use, reading
+from testbed.report import congestion, effects, fault_goodput, goodput, link_use, reading, step_goodput
 from testbed.report import statistics as stats
 from testbed.report.metrics import METRIC_NAMES, METRICS
 from testbed.report.model import ArmRun
@@ -70,7 +70,7 @@ def repeat_summary(run: ArmRun, settle_s: float = stats.SETTLE_S) -> tuple[dict[
         "metrics": stats.step_metrics(run, settle_s)
         | effects.detection_metrics(found)
         | _other_metrics(run)
-        | {"job_goodput_bps": goodput.job_goodput_bps(run, steps)}
+        | {"job_goodput_bps": step_goodput.job_goodput_bps(run, steps)}
         | goodput.stream_metrics(run)
         | fault_goodput.fault_metrics(under_faults)
         | congestion.congestion_metrics(run)

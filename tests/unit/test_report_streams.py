@@ -21,6 +21,7 @@ from testbed.report import (
     html,
     plot_congestion,
     plots,
+    step_goodput,
     style,
     summarise,
     write_report,
@@ -187,7 +188,7 @@ def test_a_fault_over_the_whole_run_leaves_nothing_to_compare_with():
 def test_goodput_of_steps_leaves_the_compute_time_out(kind, bits):
     steps = [StepRow(1, number, rank, float(number), number + 1.0, True, number + 0.5) for number in range(4) for rank in range(4)]
     arm = ArmRun("mrc", 1, 4.0, steps=steps, job={"kind": kind, "vector_bytes": 1000})
-    assert goodput.job_goodput_bps(arm, job_steps(arm)) == pytest.approx(bits / 0.5)
+    assert step_goodput.job_goodput_bps(arm, job_steps(arm)) == pytest.approx(bits / 0.5)
 
 
 # --- whole runs ------------------------------------------------------------------------------------------------------------------------
