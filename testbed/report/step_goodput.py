@@ -17,13 +17,17 @@ def job_goodput_bps(run: ArmRun, steps: Sequence[JobStep]) -> float | None:
     """Useful bytes that a rank sends in all useful steps, by the time that these took less their compute; None for streams.
 
     A step that the run's end cut short brings no bytes. Its time counts if it is already longer than the median, so that a transfer that
-    hangs until the end cannot hide. Crashes are not in it: how long they last is the scenario's `restart`.
+    hangs until the end cannot hide. Crashes are not in it: how long they last is the scenario's `restart`. A whole run in which no step at
+    all was completed has a goodput of 0.
     """
     sent_bytes = step_bytes(run)
     useful = _transfer_s(run, [step for step in steps if step.complete and step.useful])
     cut = _transfer_s(run, [step for step in steps if step.cut == "run end"])
-    if sent_bytes is None or not useful:
+    if sent_bytes is None:
         return None
+    if not useful:
+        whole = run.info.get("interrupted") is False and not run.info.get("error")
+        return 0.0 if whole and run.duration_s > 0 else None
     median_s = stdlib.median(useful)
     seconds = sum(useful) + sum(time_s for time_s in cut if time_s > median_s)
     return sent_bytes * 8 * len(useful) / seconds if seconds > 0 else None

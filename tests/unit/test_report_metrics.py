@@ -149,6 +149,15 @@ def test_a_transfer_that_hangs_until_the_end_lowers_the_goodput(compute_end_s, d
     assert step_goodput.job_goodput_bps(run, job_steps(run)) == pytest.approx(3 * 1000 * 8 / seconds)
 
 
+@pytest.mark.parametrize(("info", "goodput_bps"), [
+    ({"interrupted": False}, 0.0), ({"interrupted": True}, None), ({"interrupted": False, "error": "an agent died"}, None), ({}, None),
+])  # fmt: skip
+def test_a_whole_run_without_a_completed_step_has_a_goodput_of_nought(info, goodput_bps):
+    rows = [StepRow(1, 0, rank, 0.0, None, None, 0.5) for rank in range(2)]
+    run = ArmRun("rc-bgp", 1, 30.0, steps=rows, info=info, job={"vector_bytes": 1000})
+    assert step_goodput.job_goodput_bps(run, job_steps(run)) == goodput_bps
+
+
 def bursty(vector_bytes: int, ranks: int, *links: str) -> ArmRun:
     rows = [StepRow(1, 0, rank, 0.0, 1.0, True, 0.5) for rank in range(ranks)]
     counters = [LinkCounter(link, end, 0.0, 0.0) for link in links for end in link.split("-")]
