@@ -152,18 +152,21 @@ def parse_config(fields: Fields) -> Config:
         params=fields.object("params").raw,
         job=fields.object("job").raw,
         address=fields.object("addresses").address("inner"),
-        send_to=_peers(fields, "send_to"),
-        receive_from=_peers(fields, "receive_from"),
+        send_to=_peers(fields, "send_to", transport),
+        receive_from=_peers(fields, "receive_from", transport),
         files=_files(fields.object("files")),
         seed=fields.whole("seed", -(1 << 63), 1 << 64),
         sockets=_sockets(fields.object("sockets"), transport),
     )
 
 
-def _peers(fields: Fields, key: str) -> tuple[PeerSpec, ...]:
+def _peers(fields: Fields, key: str, transport: str) -> tuple[PeerSpec, ...]:
     peers = tuple(_peer(Fields(raw, f"{fields.where}.{key}[{at}]")) for at, raw in enumerate(fields.items(key)))
     if len({peer.name for peer in peers}) < len(peers):
         raise UsageError(f"{fields.where}.{key} names a peer twice: there is one QP to a peer")
+    for at, peer in enumerate(peers):
+        if transport == "mrc" and not peer.paths:
+            raise UsageError(f"{fields.where}.{key}[{at}].paths is empty: give at least one path to {peer.name}")
     return peers
 
 

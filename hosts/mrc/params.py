@@ -10,6 +10,8 @@ from typing import Any
 from hosts.wire import UDP_PORT, UDP_PORTS
 from testbed.errors import UsageError
 
+ENDLESS = 1e18  # no parameter has a meaning beyond
+
 
 @dataclass(frozen=True)
 class MrcParams:
@@ -73,7 +75,9 @@ class MrcParams:
     def _checks(self) -> list[tuple[bool, str]]:
         below_one = [name for name in _AT_LEAST_ONE if getattr(self, name) < 1]
         not_positive = [name for name in _POSITIVE if getattr(self, name) <= 0]
+        negative = [name for name in _AT_LEAST_ZERO if getattr(self, name) < 0]
         return [
+            (bool(negative), f"{', '.join(negative)} must be at least 0"),
             (bool(below_one), f"{', '.join(below_one)} must be at least 1"),
             (bool(not_positive), f"{', '.join(not_positive)} must be above 0"),
             (not 1 <= self.payload_bytes <= 61_440, "payload_bytes must be 1 to 61440"),
@@ -86,7 +90,7 @@ class MrcParams:
                 not all(0 <= share <= 1 for share in (self.empty_delay_share, self.adapt_below, self.adapt_kept)),
                 "empty_delay_share, adapt_below and adapt_kept must be 0 to 1",
             ),
-            (self.target_delay_share < 0, "target_delay_share must be 0 (UEC's) or more"),
+            (self.rto_min_s > self.rto_max_s, "rto_min_s must not be above rto_max_s: no timeout would count, and no QP would ever fail"),
             (not -1 <= self.initial_psn < 1 << 24, "initial_psn must have 24 bits, or be -1"),
             (not 0 <= self.idle_probes <= 1000, "idle_probes must be 0 to 1000"),
             (not 0 <= self.probe_jitter < 1, "probe_jitter must be 0 to 1"),
@@ -112,14 +116,15 @@ class MrcParams:
                 if not isinstance(value, bool):
                     raise UsageError(f"transport parameters (mrc): {name} must be true or false, not {value!r}")
                 continue
-            if isinstance(value, bool) or not isinstance(value, (int, float)):
-                raise UsageError(f"transport parameters (mrc): {name} must be a number, not {value!r}")
+            if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) < ENDLESS:
+                raise UsageError(f"transport parameters (mrc): {name} must be a number, not {value!r:.80}")
             if known[name] is int and value != int(value):
                 raise UsageError(f"transport parameters (mrc): {name} must be a whole number, not {value!r}")
         return cls(**{name: known[name](value) for name, value in raw.items()})
 
 
 _AT_LEAST_ONE = ("ev_min_active", "probe_successes", "ack_every", "rto_retries", "cwnd_min_packets", "rack_widen_max")
+_AT_LEAST_ZERO = ("link_rate_bps", "rack_rttvar", "probe_rtts", "ack_gap_delay_s", "target_delay_share")
 _POSITIVE = (
     "probe_interval_s", "ack_delay_s", "initial_rtt_s", "rack_srtt", "rack_min_s", "rack_decay_s", "pto_min_s", "rto_min_s", "rto_max_s",
     "target_delay_min_s", "base_rtt_window_s", "bdp_min_packets", "delay_gain", "fair_increase", "fast_increase", "far_scale",

@@ -61,6 +61,7 @@ def test_ports_are_those_of_all_peers():
         ({"send_to": [{**PEER, "address": "x"}]}, r"\$\.send_to\[0\]\.address"),
         ({"send_to": [PEER, PEER]}, r"\$\.send_to names a peer twice"),
         ({"send_to": None}, r"\$\.send_to"),
+        ({"transport": "mrc", "send_to": [{**PEER, "paths": []}]}, r"\$\.send_to\[0\]\.paths is empty: give at least one path to h2"),
         ({"receive_from": [PEER, {**PEER, "paths": [{}]}]}, r"\$\.receive_from\[1\]\.paths\[0\]"),
         ({"files": {"log": "x"}}, r"\$\.files has unknown keys log"),
         ({"files": {"steps": 3}}, r"\$\.files\.steps"),
