@@ -131,14 +131,14 @@ def carried_traffic(run: ArmRun, fault: FaultInterval, steps: Sequence[JobStep])
     the job stalls, only routing sends, and a session that comes up sends much. A job of streams has no steps: there it is the STREAM_LOOK_S
     before the fault.
     """
-    touched, looked_at = _touched(run, fault), _span_before(run, fault, steps)
+    touched, looked_at = _touched(run, fault) or _of_host(run, fault), _span_before(run, fault, steps)
     if not any(counter.sent for counter in touched) or looked_at is None:
         return None
     # Samples at or before both ends: the window is one sample early rather than to miss what was sent just before it.
     start_s, end_s = looked_at
     before = [_at(counter.sent, end_s) - _at(counter.sent, start_s - COUNTER_PERIOD_S) for counter in touched]
     lost = [drops for _, drops in _drops(run, fault)]
-    return _is_traffic(max(before), end_s - start_s) or _is_traffic(max(lost), fault.until_s(run.duration_s) - fault.begin_s)
+    return _is_traffic(max(before), end_s - start_s) or _is_traffic(max(lost, default=0.0), fault.until_s(run.duration_s) - fault.begin_s)
 
 
 def _span_before(run: ArmRun, fault: FaultInterval, steps: Sequence[JobStep]) -> tuple[float, float] | None:
@@ -156,6 +156,11 @@ def _is_traffic(packets: float, seconds: float) -> bool:
 def _touched(run: ArmRun, fault: FaultInterval) -> list[LinkCounter]:
     """The link directions that the fault acts on."""
     return [counter for counter in run.links if fault.touches(counter.link, counter.from_node)]
+
+
+def _of_host(run: ArmRun, fault: FaultInterval) -> list[LinkCounter]:
+    """The directions of the links of a host at fault: it takes part in the job if they carry something."""
+    return [counter for counter in run.links if fault.target_type == "host" and fault.target in counter.link.split("-")]
 
 
 def _drops(run: ArmRun, fault: FaultInterval) -> list[tuple[LinkCounter, float]]:

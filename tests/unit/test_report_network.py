@@ -119,6 +119,19 @@ def test_traffic_before_a_fault_is_that_of_the_two_seconds_before_it_for_streams
     assert (effects.carried_traffic(busy, busy.faults[0], []), effects.carried_traffic(idle, idle.faults[0], [])) == (True, None)
 
 
+@pytest.mark.parametrize(("link", "packets", "hit"), [("h1-t0_1_1", 40.0, True), ("h1-t0_1_1", 1.0, False), ("h2-t0_1_1", 40.0, None)])
+def test_a_slow_host_is_hit_if_its_own_links_carried_something(link, packets, hit):
+    links = [LinkCounter(link, "h1", packets, 0.0, (), ((2.0, 0.0), (4.0, 0.0), (5.0, packets)))]
+    run = arm(fault("host-slow", target="h1"), job={"kind": "streams"}, links=links)
+    assert effects.carried_traffic(run, run.faults[0], []) is hit
+
+
+def test_a_slow_host_takes_no_packets():
+    links = [LinkCounter("h1-t0_1_1", "h1", 40.0, 0.0, ((6.0, 9.0),), ((2.0, 0.0), (5.0, 40.0)))]
+    run = arm(fault("host-slow", target="h1"), job={"kind": "streams"}, links=links)
+    assert effects.fault_effects(run, [], None)[0].packets_lost is None
+
+
 # --- use of links ----------------------------------------------------------------------------------------------------------------------
 
 
