@@ -245,6 +245,33 @@ class Incast:
         return sum(flow.count(name) for flow in self.flows)
 
 
+class Permutation:
+    """As many flows as the core has links, each over a link of its own, `PATHS` of the core's in turn, and a last hop of its own."""
+
+    def __init__(self, flows: int, wire_s: float = 0.0005, seed: int = 1, **given: float) -> None:
+        self.clock = Clock(seed)
+        self.start_s = self.clock.now + IDLE_S
+        core = [Link(self.clock, wire_s, mark_frames=MARK_FRAMES, trim_frames=CORE_FRAMES) for _ in range(flows)]
+        self.flows = []
+        for i in range(flows):
+            own, last = Link(self.clock, wire_s), Link(self.clock, wire_s, trim_frames=LAST_HOP_FRAMES, last_hop=True)
+            paths = [(own, core[(i + j) % flows], last) for j in range(PATHS)]
+            self.flows.append(Flow(self.clock, f"h{i}", paths, parameters(**given)))
+
+    def run(self, until_s: float) -> None:
+        """To `until_s` after the start of the flows."""
+        self.clock.run(self.start_s + until_s)
+
+    def shares(self, start_s: float, end_s: float) -> list[float]:
+        """What each flow got of its link."""
+        return [flow.share(self.start_s + start_s, self.start_s + end_s) for flow in self.flows]
+
+    def retired(self) -> int:
+        """How often a path left use: each time wrongly, since all are whole."""
+        events = [event for flow in self.flows for event in flow.core.take_events() if event.event == "ev_state"]
+        return sum(event.fields["to"] == "ASSUMED_BAD" for event in events)
+
+
 def jain(shares: Sequence[float]) -> float:
     """Jain's index of fairness: 1 = all alike, 1/n = one has everything."""
     return sum(shares) ** 2 / (len(shares) * sum(share * share for share in shares))
