@@ -11,18 +11,16 @@ from hosts.rc.params import RcParams
 from testbed.report import effects
 from testbed.report.model import ArmRun
 from testbed.report.reading import RunData
+from testbed.scenario.derived_links import TRANSPORT_OF_ARM as RUN_ARMS
 
 LABELS: Mapping[str, str] = {
     "mrc": "MRC", "mrc-no-trim": "MRC, switches without trimming", "rc-bgp": "RC over BGP", "rc-bgp-ovs": "RC over BGP (OVS)",
     "tcp-bgp": "TCP over BGP", "mrc-bgp": "MRC over BGP", "rc-static": "RC, static path",
 }  # fmt: skip
 LISTED: Mapping[str, str] = {"mrc-no-trim": "MRC without trimming", "rc-static": "RC on a static path"}
-DEFAULTS: Mapping[str, type] = {
-    "mrc": MrcParams, "mrc-no-trim": MrcParams, "mrc-bgp": MrcParams, "rc-bgp": RcParams, "rc-bgp-ovs": RcParams, "rc-static": RcParams,
-}  # fmt: skip
-TRANSPORT_OF_ARM: Mapping[str, str] = {
-    "mrc": "mrc", "mrc-no-trim": "mrc", "mrc-bgp": "mrc", "rc-bgp": "rc", "rc-bgp-ovs": "rc", "rc-static": "rc",
-}  # fmt: skip
+DEFAULTS: Mapping[str, type] = {"mrc": MrcParams, "rc": RcParams}
+# The arms that a run can have, and those that docs/architecture.md foresees.
+TRANSPORT_OF_ARM: Mapping[str, str] = {**RUN_ARMS, "mrc-bgp": "mrc", "rc-bgp-ovs": "rc", "rc-static": "rc"}
 BGP_TIMERS = (
     "profile", "keepalive_s", "hold_s", "connect_retry_s", "advertisement_interval_s", "coalesce_ms", "fast_external_failover", "bfd",
 )  # fmt: skip
@@ -44,7 +42,7 @@ def in_list(arm: str) -> str:
 def transport_parameters(run: ArmRun) -> dict[str, Any]:
     """Every parameter of the arm's transport by name, as arm.json tells it; where that lost one, the transport's own default."""
     told = run.info.get("transport")
-    kind = DEFAULTS.get(run.arm)
+    kind = DEFAULTS.get(TRANSPORT_OF_ARM.get(run.arm, ""))
     defaults = {field.name: field.default for field in fields(kind)} if kind else {}
     return {**defaults, **(told if isinstance(told, Mapping) else {})}
 
