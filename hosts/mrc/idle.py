@@ -80,7 +80,7 @@ class Lifeline:
     __slots__ = ("_asked", "_at", "_every_s", "_evs", "_next", "_taken")
 
     def __init__(self, evs: EvSet, params: MrcParams) -> None:
-        self._evs, self._every_s = evs.evs, max(params.probe_interval_s / len(evs), LEAST_BETWEEN_S)
+        self._evs, self._every_s = evs, max(params.probe_interval_s / len(evs), LEAST_BETWEEN_S)
         self._asked: deque[tuple[int, Ev]] = deque(maxlen=MOST_PROBES)
         self._at: float | None = None
         self._next, self._taken = 0, False
@@ -109,17 +109,15 @@ class Lifeline:
         """When the next probe is due."""
         return self._at
 
-    def due(self, now: float) -> Ev | None:
-        """The EV to probe now, or None."""
+    def due(self, now: float) -> tuple[Ev, int] | None:
+        """The EV to probe now and the probe's id, or None."""
         if self._at is None or now < self._at:
             return None
-        ev, self._at = self._evs[self._next % len(self._evs)], now + self._every_s
+        ev, self._at = self._evs.evs[self._next % len(self._evs)], now + self._every_s
         self._next += 1
-        return ev
-
-    def asked(self, ev: Ev, probe_id: int) -> None:
-        """The probe was sent."""
+        probe_id = self._evs.idle_probe(ev)
         self._asked.append((probe_id, ev))
+        return ev, probe_id
 
     def answered(self, probe_id: int) -> Ev | None:
         """The EV that carries again; None if no probe of this outage was meant, or one was answered before."""

@@ -34,8 +34,7 @@ class SendQp:
         first_psn = rng.randrange(1 << wire.PSN_BITS) if params.initial_psn < 0 else params.initial_psn
         self.evs = EvSet(paths, params, rng)
         self.rtt = RttEstimator(params)
-        self.idle = IdleProbes(self.evs, params)
-        self.lifeline = Lifeline(self.evs, params)
+        self.idle, self.lifeline = IdleProbes(self.evs, params), Lifeline(self.evs, params)
         self.window: Window = NsccWindow(params, self.rtt, paths)
         self.allowance = Allowance(params, self.rtt)
         self.flight = Flight(self.allowance)
@@ -84,10 +83,8 @@ class SendQp:
     @property
     def ready(self) -> bool:
         """Whether `transmit` may have something to send: not while the window is full, once `transmit` has seen that it is."""
-        if self.error is not None:
-            return False
         if self._urgent or self.evs.bad or self.idle.pending or self.lifeline.pending:
-            return True
+            return self.error is None
         return self._outgoing.ready and not (self._limited and self.flight.count + 1 > self.window.cwnd_packets)
 
     def transmit(self, now: float) -> Iterator[Transmit]:
@@ -97,9 +94,7 @@ class SendQp:
         if (idle := self.idle.due(now)) is not None:
             yield self._probe(*idle, now)
         if (quiet := self.lifeline.due(now)) is not None:
-            probe_id = self.evs.idle_probe(quiet)
-            self.lifeline.asked(quiet, probe_id)
-            yield self._probe(quiet, probe_id, now)
+            yield self._probe(*quiet, now)
         for ev in self.evs.due_probes(now, self.rtt.srtt_s) if self.evs.bad else ():
             self._events.append(Event(now, "probe", {"peer": self.peer, "ev": ev.index, "outcome": "sent"}))
             yield self._probe(ev, ev.probe_id, now)
