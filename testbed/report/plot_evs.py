@@ -169,10 +169,12 @@ def _title(scenes: Sequence[Scene]) -> str:
     if not spans:
         return f"{what}: none was retired"
     first, back = min(span[0] for span in spans), max(span[1] for span in spans)
-    many = len(told.hit) > 1
-    late = f"{'the last one was ' * many}back {seconds(abs(back - end_s))} {'after' if back >= end_s else 'before'} its end"
+    many, again = len(told.hit) > 1, len(spans) > len(told.hit)
+    last = "the last one was " if many else "at last " if again else ""
+    late = f"{last}back {seconds(abs(back - end_s))} {'after' if back >= end_s else 'before'} its end"
     came = late if back < told.run.duration_s else "never back" if not many else "not all of them came back"
-    return f"{what}: {'the first was ' * many}retired {seconds(max(0.0, first - begin_s))} after its begin, {came}"
+    retired = f"retired {len(spans)} times, first" if again else f"{'the first was ' * many}retired"
+    return f"{what}: {retired} {seconds(max(0.0, first - begin_s))} after its begin, {came}"
 
 
 def _legend(scenes: Sequence[Scene]) -> list[Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 from synthetic_run import make_run
 
@@ -235,6 +236,17 @@ def test_the_scene_of_a_fault_ends_when_its_own_evs_are_back(tmp_path):
     assert told is not None
     assert (told.fault.id, told.pair, told.hit, len(told.sent)) == ("f1", ("h1", "h5"), (0, 1), 4)
     assert told.span[1] == pytest.approx(8.0 + 4.0 + 0.6 + plot_evs.AFTER_S)
+
+
+@pytest.mark.parametrize(("bad", "words"), [
+    ([(5.2, 9.5)], "retired 200 ms after its begin, back 500 ms after its end"),
+    ([(5.2, 6.0), (7.0, 8.0), (8.5, 9.5)], "retired 3 times, first 200 ms after its begin, at last back 500 ms after its end"),
+    ([(5.2, 6.0), (7.0, 20.0)], "retired 2 times, first 200 ms after its begin, never back"),
+])  # fmt: skip
+def test_the_title_of_a_scene_tells_how_often_an_ev_was_retired(bad, words):
+    sent = dict.fromkeys(range(4), np.zeros(1))
+    scene = plot_evs.Scene(arm(), fault("loss", UP), ("h1", "h5"), (0,), sent, {0: bad}, {0: []})
+    assert plot_evs._title([scene]).endswith(words)
 
 
 def test_an_arm_without_retirements_has_no_scene(tmp_path):
