@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from mrc_lab import NOW, PAIR_BYTES, Pair, answers, on_wire, psn_of, states, tell
 
 from hosts import wire
+from hosts.mrc.frames import NackFields, SackFields
 from hosts.mrc.loss import Packet, Tx
 from hosts.mrc.sender import SendQp
 
@@ -93,6 +94,52 @@ def test_the_books_balance_in_any_order_and_everything_arrives_once(seed: int, p
     assert chaos.completed == list(range(MESSAGES))
     assert chaos.pair.region == chaos.sent
     assert chaos.qp.flight.count == 0
+
+
+class Liar:
+    """A peer that says what it likes about what is under way."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = Random(seed)
+        self.pair, self.now = Pair(self.rng.randrange(1, 5), rto_retries=1000), NOW
+        self.qp = self.pair.a._send["b"]
+        self.pair.a.post_write(NOW, "b", memoryview(bytes(PAIR_BYTES)), 0, 1)
+
+    def lie(self) -> None:
+        """A SACK or a NACK that names a transmission under way, or none."""
+        rng, una = self.rng, self.qp._outgoing.una
+        under_way = [tx for tx in self.qp.flight._order if tx.open]
+        tx = rng.choice(under_way) if under_way and rng.random() < 0.8 else None
+        psn, entropy, stamp = (tx.packet.psn, tx.ev.index, tx.stamp) if tx else (rng.randrange(1 << 24), rng.randrange(1 << 32), 0)
+        if rng.random() < 0.4:
+            self.qp.on_nack(self.now, NackFields(rng.randrange(4), entropy, psn & wire.PSN_MASK, stamp))
+            return
+        cack, number = una + rng.randrange(-3, 5), rng.choice((self.qp._newest_sack + 1 & wire.PSN_MASK, rng.randrange(1 << 24)))
+        offset = psn - cack if tx else rng.randrange(-0x8000, 0x8000)
+        bitmap = rng.getrandbits(64) & rng.getrandbits(64)
+        say = SackFields(
+            number, False, offset, entropy, cack & wire.PSN_MASK, rng.randrange(16), 8, rng.choice((1, offset)), bitmap, stamp, 0, 0
+        )
+        self.qp.on_sack(self.now, say._replace(skip=rng.randrange(4), penalty=rng.randrange(128)))
+
+    def step(self) -> None:
+        """A lie, and a turn of the sender."""
+        self.now += self.rng.choice((0.0, 0.001, 0.05))
+        for act in (self.lie, lambda: self.pair.a.on_receive_done(self.now), lambda: self.pair.a.on_timer(self.now)):
+            act()
+            assert_books_balance(self.qp)
+        list(self.pair.a.transmit(self.now))
+        assert_books_balance(self.qp)
+
+
+@settings(deadline=None, max_examples=100)
+@given(seed=st.integers(0, 1 << 20))
+def test_the_books_balance_whatever_the_peer_says(seed: int) -> None:
+    liar = Liar(seed)
+    for _ in range(60):
+        liar.step()
+        assert 1 <= liar.qp.window.cwnd_packets <= 64
+        assert liar.qp.evs._active
 
 
 def test_the_books_are_really_looked_at() -> None:
