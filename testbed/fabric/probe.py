@@ -79,7 +79,7 @@ class Wire:
             except TimeoutError:
                 break
             if is_ours(frame):  # the kernels of the ends talk too
-                found.append((frame, _arrival_s(ancillary)))
+                found.append((frame, arrival_s(ancillary)))
         return found
 
     def pass_on(self, frames: list[bytes]) -> list[bytes]:
@@ -142,6 +142,7 @@ def _opened_in(fabric: Fabric, end: End) -> socket.socket:
         return opened(end.ifname)
 
 
-def _arrival_s(ancillary: list[tuple[int, int, bytes]]) -> float:
+def arrival_s(ancillary: list[tuple[int, int, bytes]]) -> float:
+    """The kernel's time of arrival (CLOCK_REALTIME) that came with a packet."""
     seconds, nanoseconds = next(struct.unpack("=qq", data) for _level, kind, data in ancillary if kind == _SO_TIMESTAMPNS)
     return float(seconds + nanoseconds * 1e-9)

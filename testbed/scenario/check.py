@@ -47,8 +47,8 @@ def check(draft: Draft) -> list[Problem]:
 
 def _fit_problems(sections: dict[str, Any]) -> list[Problem]:
     problems = []
-    if {"links", "topology", "arms"} <= sections.keys():
-        problems += link_problems(sections["links"], sections["topology"], sections["arms"])
+    if {"links", "arms"} <= sections.keys():
+        problems += link_problems(sections["links"], sections["arms"])
     if {"links", "transport", "arms"} <= sections.keys():
         problems += packet_problems(sections["links"], sections["transport"], sections["arms"])
     return problems

@@ -6,14 +6,15 @@ import math
 from collections.abc import Mapping
 
 from testbed.link_settings import BURST_S, LinkSettings
-from testbed.scenario.schema import FatTree, Links, MultiPlane
+from testbed.scenario.schema import Links
 
 TRANSPORT_OF_ARM: Mapping[str, str] = {"mrc": "mrc", "mrc-no-trim": "mrc", "rc-bgp": "rc"}
 MRC_ARMS = tuple(arm for arm, transport in TRANSPORT_OF_ARM.items() if transport == "mrc")
 """Those whose switches are static: uSID tables, no routing."""
 
-# One-way forwarding delay across the fabric at light load, measured (DESIGN.md section 10), there and back.
-SWITCHING_RTT_S = 0.004
+# Forwarding at light load over the longest path, there and back: 1.0 ms on an idle machine (benchmarks/base_rtt.py), 1.1 to 1.8 ms one way
+# on a busy one. The rate has no part in it: HTB lets a frame pass at once when the link was not full, so no link stores and forwards.
+BASE_RTT_S = 0.004
 
 # The default queue never drops a packet of so many RC senders that share a link, each with its default window (hosts.rc.params).
 LOSSLESS_SENDERS = 8
@@ -21,12 +22,7 @@ QUEUE_BDP = 2
 RC_WINDOW_PACKETS = 16
 
 
-def longest_path(topology: FatTree | MultiPlane) -> int:
-    """Links between the hosts that are farthest apart."""
-    return 6 if isinstance(topology, FatTree) else 4
-
-
-def queue_bytes(links: Links, topology: FatTree | MultiPlane) -> int:
+def queue_bytes(links: Links) -> int:
     """The queue of a link: as asked, else derived.
 
     Two bandwidth-delay products and a burst, which is more than the deepest threshold of trimming, but no less than RoCE RC needs: RC is
@@ -35,27 +31,27 @@ def queue_bytes(links: Links, topology: FatTree | MultiPlane) -> int:
     """
     if links.queue_bytes:
         return links.queue_bytes
-    packets = math.ceil(links.rate_bps * (QUEUE_BDP * base_rtt_s(links, topology) + BURST_S) / 8 / links.mtu_bytes)
+    packets = math.ceil(links.rate_bps * (QUEUE_BDP * base_rtt_s(links) + BURST_S) / 8 / links.mtu_bytes)
     return max(packets, LOSSLESS_SENDERS * RC_WINDOW_PACKETS) * links.mtu_bytes
 
 
-def base_rtt_s(links: Links, topology: FatTree | MultiPlane) -> float:
-    """Round trip of a full packet, and its short acknowledgement, over the longest path of an idle fabric: as asked, else derived."""
-    return links.base_rtt_s or longest_path(topology) * links.mtu_bytes * 8 / links.rate_bps + SWITCHING_RTT_S
+def base_rtt_s(links: Links) -> float:
+    """Round trip of a packet of any size, and its acknowledgement, over the longest path of an idle fabric: as asked, else BASE_RTT_S."""
+    return links.base_rtt_s or BASE_RTT_S
 
 
-def link_settings(links: Links, topology: FatTree | MultiPlane, arm: str, seed: int) -> LinkSettings:
+def link_settings(links: Links, arm: str, seed: int) -> LinkSettings:
     """Every link direction of an arm's fabric. UsageError for what no link can be."""
     is_mrc = TRANSPORT_OF_ARM[arm] == "mrc"
     trims = links.trimming and arm != "mrc-no-trim"
     return LinkSettings(
         rate_bps=round(links.rate_bps),
         mtu_bytes=links.mtu_bytes,
-        queue_bytes=queue_bytes(links, topology),
+        queue_bytes=queue_bytes(links),
         ecn=is_mrc and links.ecn,
         trimming=is_mrc and trims,
         tail_drop=is_mrc and not trims,
-        base_rtt_s=base_rtt_s(links, topology) if is_mrc else 0.0,
+        base_rtt_s=base_rtt_s(links) if is_mrc else 0.0,
         seed=seed,
         loss={str(tier): share for tier, share in links.loss.items()},
     )

@@ -10,7 +10,7 @@ from testbed.errors import UsageError
 from testbed.scenario.derived_links import TRANSPORT_OF_ARM, link_settings
 from testbed.scenario.options import owner
 from testbed.scenario.problems import Place, Problem
-from testbed.scenario.schema import FatTree, Links, MultiPlane, Transport
+from testbed.scenario.schema import Links, Transport
 from topologies import Topology
 
 _COMMON = (wire.IPV6, wire.UDP, wire.BTH, wire.RETH, wire.IMMDT)
@@ -21,15 +21,15 @@ HEADER_BYTES: Mapping[str, int] = {
 }
 
 
-def link_problems(links: Links, topology: FatTree | MultiPlane, arms: tuple[str, ...]) -> list[Problem]:
+def link_problems(links: Links, arms: tuple[str, ...]) -> list[Problem]:
     """What no link of these arms can be; LinkSettings knows its own limits."""
-    messages = dict.fromkeys(message for arm in arms if (message := _refused(links, topology, arm)))
+    messages = dict.fromkeys(message for arm in arms if (message := _refused(links, arm)))
     return [Problem(("links",), message) for message in messages]
 
 
-def _refused(links: Links, topology: FatTree | MultiPlane, arm: str) -> str | None:
+def _refused(links: Links, arm: str) -> str | None:
     try:
-        link_settings(links, topology, arm, seed=0)
+        link_settings(links, arm, seed=0)
     except UsageError as error:
         return str(error)
     return None

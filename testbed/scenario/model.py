@@ -75,18 +75,18 @@ class Scenario:
     @property
     def queue_bytes(self) -> int:
         """The queue of a link, see derived_links."""
-        return queue_bytes(self.links, self.topology)
+        return queue_bytes(self.links)
 
     def link_settings(self, arm: str, repeat: int = 1) -> LinkSettings:
         """Every link direction of an arm's fabric; chance differs from repeat to repeat, and is the same in all arms."""
-        return link_settings(self.links, self.topology, arm, self.seed + repeat - 1)
+        return link_settings(self.links, arm, self.seed + repeat - 1)
 
     def resolved(self) -> dict[str, Any]:
         """The scenario as JSON-able data: all defaults written out, SI units in the key's names."""
         return {
             "name": self.name, "title": self.title, "hypothesis": self.hypothesis,
             "topology": _plain(self.topology),
-            "links": {**_plain(self.links), "queue_bytes": self.queue_bytes, "base_rtt_s": base_rtt_s(self.links, self.topology)},
+            "links": {**_plain(self.links), "queue_bytes": self.queue_bytes, "base_rtt_s": base_rtt_s(self.links)},
             "job": {**_plain(self.job), "hosts": list(self.job_hosts()), **self.job_record()},
             "run": _plain(self.run),
             "faults": [self._resolved_fault(fault) for fault in self.faults],

@@ -25,7 +25,7 @@ faults:
 """
 
 
-SWITCHES = {"ecn": True, "trimming": True, "base_rtt_s": 0.0248896, "loss": {}}
+SWITCHES = {"ecn": True, "trimming": True, "base_rtt_s": 0.004, "loss": {}}
 
 
 def problems(text: str, *overrides: str) -> dict[str, str]:
@@ -107,6 +107,11 @@ def test_only_the_transports_of_the_arms_must_fit() -> None:
 def test_the_advised_payload_fits_the_mtu() -> None:
     overrides = ["links.mtu=1500B", "transport.mrc.payload_bytes=1368", "transport.rc.payload_bytes=1416"]
     assert load_text(GOOD, overrides).transport == {"mrc": {"payload_bytes": 1368}, "rc": {"payload_bytes": 1416}}
+
+
+def test_the_base_rtt_does_not_depend_on_the_rate() -> None:
+    """Links do not store and forward: benchmarks/base_rtt.py."""
+    assert {load_text(GOOD, [f"links.rate={rate}"]).link_settings("mrc").base_rtt_s for rate in ("1Mbps", "100Mbps")} == {0.004}
 
 
 @pytest.mark.parametrize("base_rtt", ["10us", "1ms", "1s"])
