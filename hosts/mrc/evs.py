@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hosts.core import PathSpec
 from hosts.mrc.params import MrcParams
@@ -21,22 +21,33 @@ class Ev:
     """One entropy value and what is known of its path."""
 
     __slots__ = (
-        "acked_order", "cause", "index", "last_tx_s", "lost_packets", "marked_packets", "path", "probe_at", "probe_id", "probe_open",
-        "probes_answered", "probes_sent", "retired_at", "rtt_s", "sent", "state", "trimmed_packets", "tx_packets",
+        "acked_order", "cause", "index", "last_tx_s", "lost_packets", "marked_packets", "out", "path", "probe_at", "probe_id",
+        "probe_missed", "probe_open", "probes_answered", "probes_sent", "retired_at", "rtt_s", "sent", "skip_next", "skips", "state", "trimmed_packets",
+        "tx_packets",
     )  # fmt: skip
 
     def __init__(self, index: int, path: PathSpec) -> None:
         self.index, self.path, self.state = index, path, GOOD
         self.sent: deque[Tx] = deque()  # data transmissions in order, from the first that is not yet settled
         self.acked_order = -1  # order of the newest transmission on this EV that surely arrived
-        self.cause: Tx | None = None  # the loss that retired it
+        self.out = False  # of the rotation: ASSUMED_BAD, or SKIP while that is not sure yet
+        self.cause: Tx | None = None  # the loss that took it out
+        self.skips, self.skip_next = 0, 1  # rotations still to pass it over; and how many the next time
         self.tx_packets = self.lost_packets = self.trimmed_packets = self.marked_packets = 0
         self.probes_sent = self.probes_answered = 0
         self.last_tx_s: float | None = None
         self.retired_at = self.probe_at = float("-inf")
         self.probe_id = -1
-        self.probe_open = False
+        self.probe_open = self.probe_missed = False
         self.rtt_s = 0.0  # smoothed; 0 = unknown
+
+    def change(self, reason: str) -> dict[str, Any]:
+        """What the history says of a change between GOOD and ASSUMED_BAD (docs/architecture.md, `ev_state`)."""
+        before, after = (GOOD, ASSUMED_BAD) if self.state == ASSUMED_BAD else (ASSUMED_BAD, GOOD)
+        return {
+            "ev": self.index, "path": list(self.path.links), "from": before, "to": after, "reason": reason, "last_tx_s": self.last_tx_s,
+            "first_lost_tx_s": self.cause.sent_s if self.cause is not None else None,
+        }  # fmt: skip
 
     def sample_rtt(self, rtt_s: float) -> None:
         """Takes one RTT sample of this EV's path."""
@@ -75,9 +86,10 @@ class EvSet:
         return ev
 
     def skip(self, ev: Ev) -> None:
-        """`ev` met congestion: the rotation passes it over once. When it passes over all, it goes on as if there were no reason to."""
+        """`ev` met congestion: the rotation passes it over. When it passes over all, it goes on as if there were no reason to."""
         if ev.state == GOOD:
-            ev.state = SKIP
+            ev.state, ev.skips = SKIP, ev.skip_next
+            ev.skip_next = min(2 * ev.skip_next, self._params.skip_max)
 
     def _advance(self) -> Ev:
         while True:
@@ -85,9 +97,11 @@ class EvSet:
                 self._reorder()
             ev = self._active[self._next]
             self._next += 1
-            if ev.state != SKIP:
+            if ev.state != SKIP or ev.out:
                 return ev
-            ev.state = GOOD
+            ev.skips -= 1
+            if ev.skips <= 0:
+                ev.state = GOOD
 
     def _reorder(self) -> None:
         last = self._active[-1]
@@ -96,13 +110,16 @@ class EvSet:
             self._active.append(self._active.pop(0))
         self._next = 0
 
-    def retire(self, now: float, ev: Ev, cause: Tx | None) -> bool:
-        """Takes `ev` out of use, after the loss of `cause` if there was one; False when it was out (it goes to the back of the reserve)."""
-        first = ev.state != ASSUMED_BAD
+    def retire(self, now: float, ev: Ev, cause: Tx | None, state: str = ASSUMED_BAD) -> bool:
+        """Takes `ev` out of use, after the loss of `cause` if there was one; False when it was out (it goes to the back of the reserve).
+
+        `state` SKIP: it is out, and probed, but not yet called bad.
+        """
+        first = not ev.out
         ev.retired_at, ev.cause = now, cause
         if first:
-            ev.state = ASSUMED_BAD
-            ev.probes_answered, ev.probe_open = 0, False
+            ev.state, ev.out = state, True
+            ev.probes_answered, ev.probe_open, ev.probe_missed = 0, False, False
             self.bad.append(ev)
         self._rebuild()
         return first
@@ -114,7 +131,7 @@ class EvSet:
 
     def restore(self, ev: Ev) -> None:
         """Makes `ev` GOOD again."""
-        ev.state, ev.cause, ev.probe_open = GOOD, None, False
+        ev.state, ev.out, ev.cause, ev.probe_open = GOOD, False, None, False
         self.bad.remove(ev)
         self._rebuild()
 
@@ -126,7 +143,7 @@ class EvSet:
         """The EVs to probe now, each with a fresh `probe_id`; a probe without answer until now ends the row of successes."""
         for ev in [ev for ev in self.bad if ev.probe_at <= now]:
             if ev.probe_open:
-                ev.probes_answered = 0
+                ev.probes_answered, ev.probe_missed = 0, True
             self._probe_id = (self._probe_id + 1) & PROBE_ID_MASK
             ev.probe_id, ev.probe_open = self._probe_id, True
             ev.probes_sent += 1
@@ -149,7 +166,7 @@ class EvSet:
         return None
 
     def _rebuild(self) -> None:
-        active = [ev for ev in self.evs if ev.state != ASSUMED_BAD]
+        active = [ev for ev in self.evs if not ev.out]
         if len(active) < self._floor:
             active += sorted(self.bad, key=lambda ev: ev.retired_at)[: self._floor - len(active)]
         self._rng.shuffle(active)

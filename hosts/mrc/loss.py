@@ -97,13 +97,22 @@ class Flight:
     """All open transmissions of a QP, and the two rules of loss over them."""
 
     __slots__ = (
-        "_allowance", "_judged", "_judged_order", "_newest_order", "_newest_rtt_s", "_newest_sent_s", "_next_order", "_order", "_touched",
-        "_unsure", "count",
+        "_allowance",
+        "_judged",
+        "_judged_order",
+        "_newest_order",
+        "_newest_rtt_s",
+        "_next_order",
+        "_order",
+        "_touched",
+        "_unsure",
+        "count",
+        "newest_sent_s",
     )  # fmt: skip
 
     def __init__(self, allowance: Allowance) -> None:
         self.count = 0  # open transmissions
-        self._newest_order, self._newest_rtt_s, self._newest_sent_s = -1, 0.0, float("-inf")  # of what surely arrived
+        self._newest_order, self._newest_rtt_s, self.newest_sent_s = -1, 0.0, float("-inf")  # of what surely arrived
         self._allowance = allowance
         self._next_order = 0
         self._order: deque[Tx] = deque()  # in order of sending
@@ -151,7 +160,7 @@ class Flight:
             ev.acked_order = tx.order
             self._touched.add(ev)
         if tx.order > self._newest_order:
-            self._newest_order, self._newest_sent_s = tx.order, tx.sent_s
+            self._newest_order, self.newest_sent_s = tx.order, tx.sent_s
             self._newest_rtt_s = now - tx.sent_s
 
     def overtaken(self, covered: Callable[[int], bool]) -> list[Tx]:
@@ -172,7 +181,7 @@ class Flight:
 
     def outrun(self, now: float, covered: Callable[[int], bool]) -> list[Tx]:
         """Transmissions presumed lost, because what was sent clearly later has arrived; `covered` as above, of the newest SACKs."""
-        order, allowance, newest_s = self._order, self._allowance, self._newest_sent_s
+        order, allowance, newest_s = self._order, self._allowance, self.newest_sent_s
         common_s, lost = allowance.common_s(now), list[Tx]()
         while order:
             tx = order[0]

@@ -31,6 +31,7 @@ class MrcParams:
     probe_rtts: float = 8.0  # ... but at least so many smoothed RTTs
     probe_jitter: float = 0.2  # +- share of the interval
     probe_successes: int = 3
+    skip_max: int = 1  # rotations that pass over a congested EV; above 1 they double, up to this, while it meets congestion again
     # Acknowledgements
     ack_every: int = 4  # data packets a SACK
     ack_delay_s: float = 0.002  # longest wait of a SACK
@@ -44,6 +45,7 @@ class MrcParams:
     rack_min_s: float = 0.001  # least allowance above the RTT
     rack_widen_max: float = 4.0  # cap of the allowance's widening after false alarms
     rack_decay_s: float = 5.0  # each such time halves the widening
+    late_packets: float = 15.0  # deepest queue of a switch: a missing packet may lie in one, then its path is left, but not yet called bad
     pto_min_s: float = 0.004
     rto_min_s: float = 0.250  # a repeated probe timeout that reaches it counts as a retry
     rto_max_s: float = 4.0
@@ -123,8 +125,8 @@ class MrcParams:
         return cls(**{name: known[name](value) for name, value in raw.items()})
 
 
-_AT_LEAST_ONE = ("ev_min_active", "probe_successes", "ack_every", "rto_retries", "cwnd_min_packets", "rack_widen_max")
-_AT_LEAST_ZERO = ("link_rate_bps", "rack_rttvar", "probe_rtts", "ack_gap_delay_s", "target_delay_share")
+_AT_LEAST_ONE = ("ev_min_active", "probe_successes", "ack_every", "rto_retries", "cwnd_min_packets", "rack_widen_max", "skip_max")
+_AT_LEAST_ZERO = ("link_rate_bps", "rack_rttvar", "late_packets", "probe_rtts", "ack_gap_delay_s", "target_delay_share")
 _POSITIVE = (
     "probe_interval_s", "ack_delay_s", "initial_rtt_s", "rack_srtt", "rack_min_s", "rack_decay_s", "pto_min_s", "rto_min_s", "rto_max_s",
     "target_delay_min_s", "base_rtt_window_s", "bdp_min_packets", "delay_gain", "fair_increase", "fast_increase", "far_scale",
