@@ -262,5 +262,5 @@ class MrcCore:
             "base_rtt_s": {qp.peer: qp.rtt.base_s for qp in self._send.values()},
             "idle_rtt_s": {qp.peer: qp.idle.idle_rtt_s for qp in self._send.values()},
             "drops": dict(self._drops),
-            "spurious_verdicts": sum(qp.spurious for qp in self._send.values()),
+            "spurious_verdicts": sum(qp.verdicts.spurious for qp in self._send.values()),
         }

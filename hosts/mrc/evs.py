@@ -22,7 +22,7 @@ class Ev:
 
     __slots__ = (
         "acked_order", "cause", "index", "last_tx_s", "lost_packets", "marked_packets", "out", "path", "probe_at", "probe_id",
-        "probe_missed", "probe_open", "probes_answered", "probes_sent", "retired_at", "rtt_s", "sent", "skip_next", "skips", "state", "trimmed_packets",
+        "probe_missed", "probe_open", "probes_answered", "probes_sent", "retired_at", "rtt_s", "sent", "state", "trimmed_packets",
         "tx_packets",
     )  # fmt: skip
 
@@ -32,7 +32,6 @@ class Ev:
         self.acked_order = -1  # order of the newest transmission on this EV that surely arrived
         self.out = False  # of the rotation: ASSUMED_BAD, or SKIP while that is not sure yet
         self.cause: Tx | None = None  # the loss that took it out
-        self.skips, self.skip_next = 0, 1  # rotations still to pass it over; and how many the next time
         self.tx_packets = self.lost_packets = self.trimmed_packets = self.marked_packets = 0
         self.probes_sent = self.probes_answered = 0
         self.last_tx_s: float | None = None
@@ -86,10 +85,9 @@ class EvSet:
         return ev
 
     def skip(self, ev: Ev) -> None:
-        """`ev` met congestion: the rotation passes it over. When it passes over all, it goes on as if there were no reason to."""
+        """`ev` met congestion: the rotation passes it over once. When it passes over all, it goes on as if there were no reason to."""
         if ev.state == GOOD:
-            ev.state, ev.skips = SKIP, ev.skip_next
-            ev.skip_next = min(2 * ev.skip_next, self._params.skip_max)
+            ev.state = SKIP
 
     def _advance(self) -> Ev:
         while True:
@@ -99,9 +97,7 @@ class EvSet:
             self._next += 1
             if ev.state != SKIP or ev.out:
                 return ev
-            ev.skips -= 1
-            if ev.skips <= 0:
-                ev.state = GOOD
+            ev.state = GOOD
 
     def _reorder(self) -> None:
         last = self._active[-1]

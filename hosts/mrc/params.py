@@ -31,7 +31,6 @@ class MrcParams:
     probe_rtts: float = 8.0  # ... but at least so many smoothed RTTs
     probe_jitter: float = 0.2  # +- share of the interval
     probe_successes: int = 3
-    skip_max: int = 1  # rotations that pass over a congested EV; above 1 they double, up to this, while it meets congestion again
     # Acknowledgements
     ack_every: int = 4  # data packets a SACK
     ack_delay_s: float = 0.002  # longest wait of a SACK
@@ -125,7 +124,7 @@ class MrcParams:
         return cls(**{name: known[name](value) for name, value in raw.items()})
 
 
-_AT_LEAST_ONE = ("ev_min_active", "probe_successes", "ack_every", "rto_retries", "cwnd_min_packets", "rack_widen_max", "skip_max")
+_AT_LEAST_ONE = ("ev_min_active", "probe_successes", "ack_every", "rto_retries", "cwnd_min_packets", "rack_widen_max")
 _AT_LEAST_ZERO = ("link_rate_bps", "rack_rttvar", "late_packets", "probe_rtts", "ack_gap_delay_s", "target_delay_share")
 _POSITIVE = (
     "probe_interval_s", "ack_delay_s", "initial_rtt_s", "rack_srtt", "rack_min_s", "rack_decay_s", "pto_min_s", "rto_min_s", "rto_max_s",

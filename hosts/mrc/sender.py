@@ -9,7 +9,7 @@ from random import Random
 from hosts import wire
 from hosts.core import Event, PathSpec, QpError, Transmit
 from hosts.mrc.backoff import Backoff
-from hosts.mrc.evs import ASSUMED_BAD, SKIP, Ev, EvSet
+from hosts.mrc.evs import Ev, EvSet
 from hosts.mrc.frames import Framer, NackFields, SackFields
 from hosts.mrc.idle import IdleProbes, Lifeline
 from hosts.mrc.loss import Allowance, Flight, Packet, Tx
@@ -17,7 +17,7 @@ from hosts.mrc.message import Outgoing
 from hosts.mrc.nscc import NsccWindow
 from hosts.mrc.params import MrcParams
 from hosts.mrc.recovery import TIMEOUT, TRIMMED, Recoveries
-from hosts.mrc.suspects import Suspects
+from hosts.mrc.verdicts import PathHistory, Verdicts
 from hosts.mrc.window import RttEstimator, Window
 from hosts.wire import A_BIT, DUPLICATE, HELD, NACKED, PSN_MASK, RTX_BIT, SKIP_NONE, TS_BIT, timestamp, unwrap
 
@@ -39,9 +39,9 @@ class SendQp:
         self.window: Window = NsccWindow(params, self.rtt, paths)
         self.allowance = Allowance(params, self.rtt)
         self.flight = Flight(self.allowance)
-        self.suspects = Suspects(params)
+        self.verdicts = Verdicts(self.evs, params, self.rtt, self.allowance, PathHistory(peer, qp, events))
         self.error: QpError | None = None
-        self.tx_packets = self.rtx_packets = self.trimmed_packets = self.marked_packets = self.spurious = 0
+        self.tx_packets = self.rtx_packets = self.trimmed_packets = self.marked_packets = 0
         self._params, self._events, self._recoveries = params, events, recoveries
         self._framer: Framer | None = None
         self._rkey = self._base = self._penalty = 0
@@ -100,7 +100,7 @@ class SendQp:
         for ev in self.evs.due_probes(now, self.rtt.srtt_s) if self.evs.bad else ():
             self._events.append(Event(now, "probe", {"peer": self.peer, "ev": ev.index, "outcome": "sent"}))
             yield self._probe(ev, ev.probe_id, now)
-        self._convict(now)
+        self.verdicts.convict(now, self.flight.newest_sent_s)
         stamp = timestamp(now)
         while self._urgent:
             packet, wanted = self._urgent.popleft()
@@ -158,7 +158,7 @@ class SendQp:
         ev, proved = answer
         self._events.append(Event(now, "probe", {"peer": self.peer, "ev": ev.index, "outcome": "answered"}))
         if proved:
-            self._restore(now, ev, "probe")
+            self.verdicts.restore(now, ev, "probe")
         return None
 
     def _revive(self, ev: Ev) -> None:
@@ -209,7 +209,7 @@ class SendQp:
             ev.marked_packets += 1
             self.evs.skip(ev)
         elif say.skip == wire.ALWAYS_SKIP:
-            self._retire(now, ev, None, "always_skip")
+            self.verdicts.leave(now, ev, None, "always_skip")
 
     def on_nack(self, now: float, say: NackFields) -> str | None:
         """Takes a NACK of a trimmed packet. Returns the reason to count when it names nothing that is known, else None.
@@ -226,7 +226,7 @@ class SendQp:
         tx.ev.trimmed_packets += 1
         self.flight.trimmed(tx)
         if tx.condemned:
-            self._is_wrong(now, tx)
+            self.verdicts.overturn(now, tx)
         self.evs.skip(tx.ev)
         self.window.on_trimmed(now)
         self._repair(tx)
@@ -258,8 +258,6 @@ class SendQp:
             else:
                 self.rtt.sample(now, rtt_s)
                 sampled.ev.sample_rtt(rtt_s)
-            if not marked:
-                sampled.ev.skip_next = 1
         if acked:
             if self.lifeline.used:
                 self.lifeline.end()
@@ -280,7 +278,7 @@ class SendQp:
         for tx in self.flight.outrun(now, self._covered):
             if tx.open:
                 self._lost(now, tx, "loss_rack")
-        self._convict(now)
+        self.verdicts.convict(now, self.flight.newest_sent_s)
         self._copy_overdue(now)
 
     # Loss
@@ -317,30 +315,9 @@ class SendQp:
         ev = tx.ev
         self.flight.condemn(tx)
         ev.lost_packets += 1
-        self._retire(now, ev, tx, reason)
+        self.verdicts.leave(now, ev, tx, reason)
         if self.evs.good_count * 2 < len(self.evs):
             self.window.on_mass_loss(now)
-
-    def _retire(self, now: float, ev: Ev, cause: Tx | None, reason: str) -> None:
-        """Takes the EV out of use at once. Whether it is bad, or its packet only late in a queue, may show later."""
-        perhaps_late = reason == "loss_rack" and self.suspects.patience_s > 0
-        if self.evs.retire(now, ev, cause, SKIP if perhaps_late else ASSUMED_BAD):
-            self.evs.schedule_probe(now, ev, self.rtt.srtt_s)
-            if perhaps_late:
-                self.suspects.add(ev)
-            else:
-                self._note(now, ev, reason)
-        elif not perhaps_late and ev.state == SKIP:
-            self._call_bad(now, ev, reason)
-
-    def _convict(self, now: float) -> None:
-        """Calls those bad whose packet cannot lie in a queue any more."""
-        for ev in self.suspects.convicted(self.flight.newest_sent_s) if self.suspects else ():
-            self._call_bad(now, ev, "loss_rack")
-
-    def _call_bad(self, now: float, ev: Ev, reason: str) -> None:
-        ev.state = ASSUMED_BAD
-        self._note(now, ev, reason)
 
     def _retransmit(self, tx: Tx, reason: str) -> None:
         """Queues the packet of a lost transmission, unless another one is still open."""
@@ -355,26 +332,7 @@ class SendQp:
         for tx in self.flight.condemned(psn):
             came_twice = say.cc_flags & DUPLICATE and tx.packet.count == 2
             if came_twice or tx.is_named(say.entropy, say.stamp):
-                self._is_wrong(now, tx)
-
-    def _is_wrong(self, now: float, tx: Tx) -> None:
-        """`tx` was judged lost and has arrived; whether its EV comes back depends on whether that verdict is why it is out."""
-        if tx.ev.cause is tx:
-            self.spurious += tx.ev.state == ASSUMED_BAD
-            self.allowance.widen(now)
-            self._restore(now, tx.ev, "spurious")
-
-    def _restore(self, now: float, ev: Ev, reason: str) -> None:
-        if not ev.out:
-            return
-        was_bad = ev.state == ASSUMED_BAD
-        self.evs.restore(ev)
-        if was_bad:
-            self._note(now, ev, reason)
-
-    def _note(self, now: float, ev: Ev, reason: str) -> None:
-        """A line of history: `ev` just became bad, or good again."""
-        self._events.append(Event(now, "ev_state", {"peer": self.peer, "qp": self.qp, **ev.change(reason)}))
+                self.verdicts.overturn(now, tx)
 
     # Timers
 

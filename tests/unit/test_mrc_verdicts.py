@@ -1,0 +1,119 @@
+"""A path is left at once; it is called bad when its packet can lie in no queue any more, and taken back when the packet comes."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from hosts.core import Event, PathSpec
+from hosts.mrc.evs import Ev, EvSet
+from hosts.mrc.loss import Allowance, Packet, Tx
+from hosts.mrc.params import MrcParams
+from hosts.mrc.verdicts import PathHistory, Verdicts
+from hosts.mrc.window import RttEstimator
+
+NOW = 100.0
+PATIENCE_S = 15 * 4096 * 8 / 10e6  # the deepest queue at 10 Mbit/s
+
+
+class Case:
+    """Four paths at 10 Mbit/s; a packet sent at NOW on the first is missing."""
+
+    def __init__(self, **params: float) -> None:
+        self.params = MrcParams.from_mapping({"link_rate_bps": 10e6, **params})
+        paths = tuple(PathSpec(index, 0, f"fcbb::{index}", 1, (f"link{index}",)) for index in range(4))
+        self.evs = EvSet(paths, self.params, Random(1))
+        self.events: list[Event] = []
+        rtt = RttEstimator(self.params)
+        self.verdicts = Verdicts(self.evs, self.params, rtt, Allowance(self.params, rtt), PathHistory("h2", 7, self.events))
+        self.ev: Ev = self.evs.evs[0]
+        packet = Packet(5, 0xC7, (0, 0), 0, memoryview(b""), None)
+        self.missing = Tx(packet, self.ev, 0, NOW, 9)
+
+    def picked(self) -> set[int]:
+        return {self.evs.pick().index for _ in range(20)}
+
+    def changes(self) -> list[tuple[str, str]]:
+        return [(event.fields["to"], event.fields["reason"]) for event in self.events]
+
+
+@pytest.fixture
+def case() -> Case:
+    suspected = Case()
+    suspected.verdicts.leave(NOW + 0.01, suspected.ev, suspected.missing, "loss_rack")
+    return suspected
+
+
+def test_the_path_is_left_at_once_but_not_called_bad(case: Case) -> None:
+    assert case.picked() == {1, 2, 3}
+    assert (case.ev.state, case.changes()) == ("SKIP", [])
+
+
+def test_an_arrival_that_no_queue_explains_convicts(case: Case) -> None:
+    case.verdicts.convict(NOW + 1, NOW + PATIENCE_S * 0.99)
+    assert case.changes() == []
+    case.verdicts.convict(NOW + 1, NOW + PATIENCE_S * 1.01)
+    case.verdicts.convict(NOW + 1, NOW + PATIENCE_S * 2)
+    assert case.changes() == [("ASSUMED_BAD", "loss_rack")]
+    assert case.events[0].fields["first_lost_tx_s"] == NOW
+
+
+def test_the_clock_alone_convicts_nobody(case: Case) -> None:
+    case.verdicts.convict(NOW + 3600, NOW + 0.01)
+    assert case.changes() == []
+
+
+def test_a_probe_without_answer_convicts(case: Case) -> None:
+    assert list(case.evs.due_probes(NOW + 1, 0.01)) == [case.ev]
+    case.verdicts.convict(NOW + 1, NOW)
+    assert case.changes() == []
+    assert list(case.evs.due_probes(NOW + 2, 0.01)) == [case.ev]
+    case.verdicts.convict(NOW + 2, NOW)
+    assert case.changes() == [("ASSUMED_BAD", "loss_rack")]
+
+
+def test_a_late_packet_brings_the_path_back_without_a_word(case: Case) -> None:
+    case.verdicts.overturn(NOW + 0.03, case.missing)
+    assert case.picked() == {0, 1, 2, 3}
+    assert (case.ev.state, case.changes(), case.verdicts.spurious) == ("GOOD", [], 0)
+    case.verdicts.convict(NOW + 9, NOW + 9)
+    assert case.changes() == []
+
+
+def test_a_packet_later_than_any_queue_is_a_mistake_that_counts(case: Case) -> None:
+    case.verdicts.convict(NOW + 1, NOW + 1)
+    case.verdicts.overturn(NOW + 1.1, case.missing)
+    assert case.changes() == [("ASSUMED_BAD", "loss_rack"), ("GOOD", "spurious")]
+    assert case.verdicts.spurious == 1
+
+
+@pytest.mark.parametrize("reason", ["loss_fifo", "always_skip"])
+def test_what_no_queue_can_explain_convicts_at_once_also_a_suspect(case: Case, reason: str) -> None:
+    fresh = Case()
+    fresh.verdicts.leave(NOW, fresh.ev, fresh.missing, reason)
+    case.verdicts.leave(NOW + 0.02, case.ev, case.missing, reason)
+    assert fresh.changes() == case.changes() == [("ASSUMED_BAD", reason)]
+
+
+def test_probes_that_are_answered_clear_a_suspect(case: Case) -> None:
+    for turn in range(case.params.probe_successes):
+        (ev,) = case.evs.due_probes(NOW + 1 + turn, 0.01)
+        answer = case.evs.probe_answered(ev.probe_id)
+    assert answer == (case.ev, True)
+    case.verdicts.restore(NOW + 9, case.ev, "probe")
+    assert (case.ev.state, case.ev.out, case.changes()) == ("GOOD", False, [])
+
+
+@pytest.mark.parametrize("params", [{"link_rate_bps": 0}, {"late_packets": 0}])
+def test_without_a_known_queue_a_path_is_bad_at_once(params: dict[str, float]) -> None:
+    case = Case(**params)
+    case.verdicts.leave(NOW, case.ev, case.missing, "loss_rack")
+    assert case.changes() == [("ASSUMED_BAD", "loss_rack")]
+
+
+def test_a_suspect_in_the_reserve_stays_a_suspect() -> None:
+    case = Case(ev_min_active=4)
+    case.verdicts.leave(NOW, case.ev, case.missing, "loss_rack")
+    assert case.picked() == {0, 1, 2, 3}
+    assert case.ev.state == "SKIP"
