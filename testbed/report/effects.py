@@ -235,13 +235,17 @@ def _explained(run: ArmRun, event: Event, grace_s: float) -> bool:
 
 
 def detections(run: ArmRun, grace_s: float = GRACE_S) -> list[Detection]:
-    """One entry a retirement that a fault explains and whose last sending time is known, in order of time."""
-    found = []
+    """One entry for each EV that a fault took out of use and whose last sending time is known, in order of time.
+
+    Only the first retirement under a fault counts: one that loses some packets lets probes pass, so the EV comes back and goes again.
+    """
+    found: dict[tuple[str, str, str, int], Detection] = {}
     for event in retirements(run):
         fault, last_tx_s = blamed(run, event, grace_s), event.get("last_tx_s")
         if fault is not None and isinstance(last_tx_s, int | float):
-            found.append(_detection(run, event, fault, float(last_tx_s)))
-    return found
+            detection = _detection(run, event, fault, float(last_tx_s))
+            found.setdefault((detection.fault, detection.host, detection.peer, detection.ev), detection)
+    return list(found.values())
 
 
 def _detection(run: ArmRun, event: Event, fault: FaultInterval, last_tx_s: float) -> Detection:
@@ -278,10 +282,14 @@ def _rtts(agent: Mapping[str, Any], which: str) -> dict[str, float]:
 
 
 def detection_metrics(found: Sequence[Detection]) -> dict[str, float | None]:
-    """Median and maximum in seconds and base RTTs; None if no EV was retired for a fault."""
+    """Median and maximum in seconds and base RTTs; None if no EV was retired for a fault.
+
+    A fault that loses packets by chance is there to be found only with the first packet that it took, not from its effect.
+    """
+    at_once = [detection for detection in found if detection.kind != "loss"]
     return {
-        **_median_and_max("detection", "s", [detection.after_effect_s for detection in found]),
-        **_median_and_max("detection", "rtt", [detection.in_rtts() for detection in found]),
+        **_median_and_max("detection", "s", [detection.after_effect_s for detection in at_once]),
+        **_median_and_max("detection", "rtt", [detection.in_rtts() for detection in at_once]),
         **_median_and_max("after_first_loss", "s", [detection.after_first_loss_s for detection in found]),
         **_median_and_max("after_first_loss", "rtt", [detection.loss_in_rtts() for detection in found]),
     }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from testbed.report import effects
@@ -81,6 +83,18 @@ def test_a_packet_on_its_way_counts_as_lost_when_the_fault_takes_effect():
 def test_a_path_that_was_not_used_after_the_effect_was_left_at_once():
     found = effects.detections(run(faults=[link_fault("f1", 5.0, 9.0)], events=[retired(5.010, 4.999)]))
     assert found[0].after_effect_s == 0.0
+
+
+def test_only_the_first_retirement_of_an_ev_under_a_fault_is_its_detection():
+    again = [retired(5.010, 5.006, 5.004), retired(7.0, 6.9, 6.8), retired(7.5, 7.4, 7.3, ev=4)]
+    found = effects.detections(run(faults=[link_fault("f1", 5.0, 9.0)], events=again))
+    assert [(detection.ev, detection.t_s) for detection in found] == [(3, 5.010), (4, 7.5)]
+
+
+def test_loss_by_chance_is_there_to_be_found_from_the_first_packet_that_it_took():
+    lossy = replace(link_fault("f1", 5.0, 9.0), kind="loss")
+    metrics = effects.detection_metrics(effects.detections(run(faults=[lossy], events=[retired(7.0, 6.9, 6.8)])))
+    assert (metrics["detection_max_s"], metrics["after_first_loss_max_s"]) == (None, pytest.approx(0.1))
 
 
 def test_a_retirement_between_issue_and_effect_is_explained():
