@@ -25,7 +25,7 @@ def tell() -> dict[str, Any]:
     from topologies import build
 
     switching = os.environ["SWITCHING"]
-    options = {"bgp": BgpOptions(keepalive_s=1, hold_s=5)} if switching == "frr" else {}
+    options = {"bgp": BgpOptions(keepalive_s=1, hold_s=5, connect_retry_s=1)} if switching == "frr" else {}
     topology = build("multi-plane", planes=1, t0s=2, t1s=1, hosts_per_t0=1)
     fabric = Fabric(topology, LinkSettings(rate_bps=50_000_000), switching, Path("/run/testbed/x"), options)
     fabric.deploy()

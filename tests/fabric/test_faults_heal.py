@@ -27,11 +27,15 @@ def tell() -> dict[str, Any]:
     from testbed.fabric import Fabric, LinkSettings
     from testbed.faults.actions import ACTIONS
     from testbed.faults.injector import Injector
+    from testbed.routing.options import BgpOptions
     from testbed.scenario.faults import Fault
     from testbed.scenario.targets import resolve
     from topologies import build
 
-    fabric = Fabric(build("fat-tree", k=2), LinkSettings(rate_bps=50_000_000), os.environ["SWITCHING"], Path("/run/testbed/x"), {})
+    # Sessions come back within a second: what is healed is compared when BGP has settled, and that is waited for after every fault.
+    switching, bgp = os.environ["SWITCHING"], {"bgp": BgpOptions(connect_retry_s=1)}
+    settings = LinkSettings(rate_bps=50_000_000)
+    fabric = Fabric(build("fat-tree", k=2), settings, switching, Path("/run/testbed/x"), bgp if switching == "frr" else {})
     fabric.deploy()
     fabric.verify()
     healthy = snapshot(fabric)

@@ -44,9 +44,13 @@ def in_terminal(tmp_path: Path, *arguments: str) -> tuple[int, int]:
 
 
 def test_ctrl_c_keeps_what_was_measured_and_marks_it(tmp_path: Path) -> None:
+    """Meanwhile a host is slow and a link flaps: both heal."""
     before = traces()
-    pid, terminal = in_terminal(tmp_path, "--json")
-    steps = eventually(lambda: found(tmp_path, "*/*/mrc/1/agents/h1.steps.csv", 5))
+    on = "at: 600ms, for: 50min"
+    slow, flapping = f"{{kind: host-slow, host: h1, share: 80%, {on}}}", f"{{kind: flap, link: t0_1_1-t1_1_1, down: 20ms, up: 500ms, {on}}}"
+    pid, terminal = in_terminal(tmp_path, "--json", "--set", f"faults=[{slow}, {flapping}]")
+    # A step computes for 100 ms, so ten of them take longer than until the faults begin.
+    steps = eventually(lambda: found(tmp_path, "*/*/mrc/1/agents/h1.steps.csv", 12))
     keepers = children(pid)
     os.write(terminal, b"\x03")
     status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
@@ -60,8 +64,9 @@ def test_ctrl_c_keeps_what_was_measured_and_marks_it(tmp_path: Path) -> None:
     assert json.loads((folder / "mrc" / "1" / "arm.json").read_text())["interrupted"] is True
     assert table(folder / "mrc" / "1" / "steps.csv")
     assert (folder / "report.html").is_file()
-    begun = [event["event"] for event in named(folder / "mrc" / "1", "fault_begin", "fault_end")]
-    assert begun in ([], ["fault_begin", "fault_end"])
+    told = [(event["fault"], event["event"]) for event in named(folder / "mrc" / "1", "fault_begin", "fault_end")]
+    assert sorted(told) == [(fault, event) for fault in ("f1", "f2") for event in ("fault_begin", "fault_end")]
+    assert [event["up"] for event in named(folder / "mrc" / "1", "flap")][:2] == [True, False]
     assert_nothing_left(pid, keepers, before, tmp_path)
 
 
@@ -180,7 +185,7 @@ def test_everything_that_is_missing_is_named_before_anything_starts(tmp_path: Pa
 def test_frr_is_missed_before_the_first_arm_runs(tmp_path: Path) -> None:
     """FRR's daemons are not on PATH but in folders of their own, which a mount namespace of the test hides."""
     folders = " ".join(folder for folder in FRR_FOLDERS if (Path(folder) / "zebra").exists())
-    hide = f"for folder in {folders}; do mount -t tmpfs none $folder; done; exec \"$@\""
+    hide = f'for folder in {folders}; do mount -t tmpfs none $folder; done; exec "$@"'
     argv = ["unshare", "--mount", "sh", "-ec", hide, "sh", *command(tmp_path, {**SMALL, "arms": ["mrc", "rc-bgp"]}, "--json")]
     done = call(tmp_path, argv)
     assert done.returncode == 3

@@ -15,6 +15,9 @@ from testbed.fabric.bpf import row_of
 
 PATIENCE_S = 40.0  # a silent fault costs BGP its hold time (9 s), a reboot its retry time (10 s)
 ADDRESS_KEYS = ("family", "local", "address", "prefixlen", "scope", "tentative", "dadfailed", "nodad")
+QUESTIONS = ("ip -j addr", "ip -j link", "ip -j -6 route show table all", "ip -j -6 neigh show nud permanent")
+KINDS_OF_TRAFFIC = (("qdisc", ""), ("class", ""), ("filter", ""), ("filter", " egress"))
+BETWEEN = "-- next --"
 LINK_KEYS = ("ifname", "ifindex", "flags", "mtu", "operstate", "address", "qdisc")
 
 
@@ -22,7 +25,10 @@ def snapshot(fabric: Fabric) -> dict[str, list[str]]:
     """Of each node: interfaces, addresses, routes of all tables, permanent neighbours, qdiscs, classes, filters; BPF parameters; flows."""
     rows = fabric.link_counters()
     return {
-        **{node: _node(fabric.pid(node)) for node in fabric.topology.nodes},
+        **{
+            node: _node(fabric.pid(node), [link.end(node).ifname for link in fabric.topology.links_of(node)])
+            for node in fabric.topology.nodes
+        },
         "parameters": [
             f"{link.name} from {end.node}: {link_parameters.read(rows[row_of(link, end is link.a)])}"
             for link in fabric.topology.links.values()
@@ -51,24 +57,24 @@ def differences(before: dict[str, list[str]], after: dict[str, list[str]]) -> li
     return texts
 
 
-def _node(pid: int) -> list[str]:
+def _node(pid: int, ports: Sequence[str]) -> list[str]:
+    """All commands in one shell: a process of its own for each would take most of the time of the tests."""
+    answers = [*QUESTIONS, *(f"tc {show}" for show in _shows(ports))]
+    script = f"; echo '{BETWEEN}'; ".join(answers)
+    said = subprocess.run(in_net(pid, ["sh", "-ec", script]), capture_output=True, text=True, check=True).stdout.split(f"{BETWEEN}\n")
+    addresses, links, routes, neighbours = (json.loads(text or "[]") for text in said[: len(QUESTIONS)])
     # Open vSwitch's own interfaces get another address at each boot.
-    interfaces = [found for found in _ask(pid, "ip", "-j", "addr") if found["ifname"] == "lo" or "-eth" in found["ifname"]]
-    ports = [found["ifname"] for found in interfaces if found["ifname"] != "lo"]
-    things = [*map(_link, interfaces), *_addresses(interfaces), *map(_route, _ask(pid, "ip", "-j", "-6", "route", "show", "table", "all"))]
-    things += [("mode", found["ifname"], found["linkmode"]) for found in _ask(pid, "ip", "-j", "link") if found["ifname"] in ports]
-    neighbours = _ask(pid, "ip", "-j", "-6", "neigh", "show", "nud", "permanent")
+    interfaces = [found for found in addresses if found["ifname"] == "lo" or "-eth" in found["ifname"]]
+    things = [*map(_link, interfaces), *_addresses(interfaces), *map(_route, routes)]
+    things += [("mode", found["ifname"], found["linkmode"]) for found in links if found["ifname"] in ports]
     things += [("neighbour", found["dst"], found["dev"], found["lladdr"]) for found in neighbours]
-    return [*map(str, things), *_traffic(pid, ports)]
+    traffic = zip(_shows(ports), said[len(QUESTIONS) :], strict=True)
+    return [*map(str, things), *(f"{show}: {line}" for show, text in traffic for line in text.splitlines())]
 
 
-def _ask(pid: int, *argv: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads(_text(pid, argv) or "[]")
-    return found
-
-
-def _text(pid: int, argv: Sequence[str]) -> str:
-    return subprocess.run(in_net(pid, argv), capture_output=True, text=True, check=True).stdout
+def _shows(ports: Iterable[str]) -> list[str]:
+    """What tc is asked; each of its lines is told with the port that it is about (tc has no JSON for HTB's classes)."""
+    return [f"{kind} show dev {port}{more}" for port in ports for kind, more in KINDS_OF_TRAFFIC]
 
 
 def _link(found: dict[str, Any]) -> tuple[Any, ...]:
@@ -83,10 +89,3 @@ def _route(found: dict[str, Any]) -> tuple[Any, ...]:
     """The order of next hops has no meaning."""
     hops = sorted(str(sorted(map(str, hop.items()))) for hop in found.pop("nexthops", []))
     return ("route", *sorted(map(str, found.items())), *hops)
-
-
-def _traffic(pid: int, ports: Iterable[str]) -> list[str]:
-    """Lines of tc, each with the port that it is about (tc has no JSON for HTB's classes)."""
-    shows = [f"{kind} show dev {port}" for port in ports for kind in ("qdisc", "class", "filter")]
-    shows += [f"filter show dev {port} egress" for port in ports]
-    return [f"{show}: {line}" for show in shows for line in _text(pid, ["tc", *show.split()]).splitlines()]
