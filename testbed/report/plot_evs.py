@@ -31,7 +31,10 @@ Pair = tuple[str, str]
 
 @dataclass(frozen=True)
 class Scene:
-    """One fault in one arm and repeat, seen by one pair: the EVs that it hit, what each EV sent a bin, when which EV was ASSUMED_BAD."""
+    """One fault in one arm and repeat, seen by one pair: the EVs that it hit, what each EV sent a bin, when which EV was ASSUMED_BAD.
+
+    `retired`: when its EVs were ASSUMED_BAD because of it, not of another fault. `others`: what else lay on the paths of its EVs.
+    """
 
     run: ArmRun
     fault: FaultInterval
@@ -40,12 +43,8 @@ class Scene:
     sent: Mapping[int, NDArray[np.float64]]
     bad: Mapping[int, list[tuple[float, float]]]
     probes: Mapping[int, list[float]]
-
-    @property
-    def retired(self) -> list[tuple[float, float]]:
-        """When its EVs were ASSUMED_BAD because of it, not of a later fault."""
-        until_s = self.fault.until_s(self.run.duration_s) + effects.GRACE_S
-        return [span for spans in self.bad.values() for span in spans if self.fault.from_s <= span[0] <= until_s]
+    retired: Sequence[tuple[float, float]] = ()
+    others: Sequence[FaultInterval] = ()
 
     @property
     def span(self) -> tuple[float, float]:
@@ -85,12 +84,20 @@ def scene(folder: Path, run: ArmRun) -> Scene | None:
     pair = pair or samples[0][1:3]
     sent = _sent([row for row in samples if row[1:3] == pair], run.duration_s)
     events = [event for event in run.named("ev_state", "probe") if (event["source"], event.get("peer")) == pair]
-    retired = {int(event["ev"]) for event in effects.retirements(run) if event in events and effects.blamed(run, event) == fault}
-    hit = tuple(sorted(ev for ev in retired | _named_evs(fault) if ev in sent))
+    blamed = {(int(e["ev"]), float(e["t_s"])) for e in effects.retirements(run) if e in events and effects.blamed(run, e) == fault}
+    hit = tuple(sorted(ev for ev in {ev for ev, _ in blamed} | _named_evs(fault) if ev in sent))
     if not hit or len(sent) < 2:
         return None
     probes = {ev: [float(e["t_s"]) for e in events if e["event"] == "probe" and e["ev"] == ev and e.get("outcome") == "sent"] for ev in hit}
-    return Scene(run, fault, pair, hit, sent, {ev: _bad(run, events, ev) for ev in hit}, probes)
+    bad = {ev: _bad(run, events, ev) for ev in hit}
+    retired = [span for ev, spans in bad.items() for span in spans if (ev, span[0]) in blamed]
+    return Scene(run, fault, pair, hit, sent, bad, probes, retired, _others(run, fault, events, hit))
+
+
+def _others(run: ArmRun, fault: FaultInterval, events: Sequence[Mapping[str, Any]], hit: Sequence[int]) -> list[FaultInterval]:
+    """The other faults on the paths of these EVs, as far as their events tell the paths."""
+    paths = {int(event["ev"]): event["path"] for event in events if event.get("path")}
+    return [other for other in run.faults if other.happened and other != fault and any(other.hits(paths.get(ev, ()), ev) for ev in hit)]
 
 
 def _fault_and_pair(run: ArmRun) -> tuple[FaultInterval, Pair | None] | None:
@@ -139,9 +146,10 @@ def _panel(axes: Axes, told: Scene) -> None:
     others = np.array([sent for ev, sent in told.sent.items() if ev not in told.hit])
     t_s = (np.arange(len(next(iter(told.sent.values())))) + 0.5) * BIN_S
     shown = (t_s >= told.span[0]) & (t_s <= told.span[1])
-    colour, hatch = style.fault_look(told.fault.kind)
+    _fault_lane(axes, told, told.fault, 0.94, 1.0)
+    for other in _seen_others(told):
+        _fault_lane(axes, told, other, 0.88, 0.93)
     until_s = told.fault.until_s(told.run.duration_s)
-    axes.axvspan(told.fault.begin_s, until_s, ymin=0.94, facecolor=colour, hatch=hatch, edgecolor="#666666", linewidth=0.8, zorder=3)
     axes.axvspan(told.fault.begin_s, until_s, ymax=0.94, facecolor="#000000", alpha=0.09, linewidth=0, zorder=0)
     if len(others):
         axes.fill_between(t_s, others.min(axis=0), others.max(axis=0), color=style.BLUE, alpha=0.2, linewidth=0, step="mid")
@@ -158,6 +166,18 @@ def _panel(axes: Axes, told: Scene) -> None:
     where = f"{told.fault.kind} fault on {told.fault.target}"
     axes.set_title(f"{label(told.run.arm)}, repeat {told.run.repeat}: {' to '.join(told.pair)}, {where}")
     axes.set_ylabel("data packets in 100 ms")
+
+
+def _fault_lane(axes: Axes, told: Scene, fault: FaultInterval, low: float, high: float) -> None:
+    colour, hatch = style.fault_look(fault.kind)
+    look: dict[str, Any] = {"facecolor": colour, "hatch": hatch, "edgecolor": "#666666", "linewidth": 0.8, "zorder": 3}
+    axes.axvspan(fault.begin_s, fault.until_s(told.run.duration_s), ymin=low, ymax=high, **look)
+
+
+def _seen_others(told: Scene) -> list[FaultInterval]:
+    """The other faults on its EVs' paths in the time that is shown."""
+    begin_s, end_s = told.span
+    return [other for other in told.others if other.begin_s < end_s and other.until_s(told.run.duration_s) > begin_s]
 
 
 def _title(scenes: Sequence[Scene]) -> str:
@@ -187,9 +207,11 @@ def _legend(scenes: Sequence[Scene]) -> list[Any]:
         handles.append(Line2D([], [], color=HIT_COLOURS[index], linestyle=HIT_LINES[index], linewidth=2.2, label=words))
     handles.append(Patch(color="#777777", label="bar at the foot: that EV is ASSUMED_BAD"))
     handles.append(Line2D([], [], color="black", marker="|", ms=8, linestyle="", label="a probe on it"))
+    if any(_seen_others(told) for told in scenes):
+        handles.append(Patch(facecolor="white", edgecolor="#666666", label="lower lane: other faults on its path"))
     return handles + style.fault_handles([_only(told) for told in scenes])
 
 
 def _only(told: Scene) -> ArmRun:
-    """An arm with nothing but the scene's fault, for its legend entry."""
-    return ArmRun(told.run.arm, told.run.repeat, told.run.duration_s, faults=(told.fault,))
+    """An arm with nothing but the faults that are drawn, for their legend entries."""
+    return ArmRun(told.run.arm, told.run.repeat, told.run.duration_s, faults=(told.fault, *_seen_others(told)))

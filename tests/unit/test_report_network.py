@@ -245,8 +245,22 @@ def test_the_scene_of_a_fault_ends_when_its_own_evs_are_back(tmp_path):
 ])  # fmt: skip
 def test_the_title_of_a_scene_tells_how_often_an_ev_was_retired(bad, words):
     sent = dict.fromkeys(range(4), np.zeros(1))
-    scene = plot_evs.Scene(arm(), fault("loss", UP), ("h1", "h5"), (0,), sent, {0: bad}, {0: []})
+    scene = plot_evs.Scene(arm(), fault("loss", UP), ("h1", "h5"), (0,), sent, {0: bad}, {0: []}, bad)
     assert plot_evs._title([scene]).endswith(words)
+
+
+def test_a_retirement_for_a_later_fault_on_the_same_path_is_not_the_scenes(tmp_path):
+    """Both spans begin within a second of the first fault's end; the second fault explains the second one."""
+    first, second = fault("silent", UP), FaultInterval("f2", "silent", DOWN, "link", "T0-T1", 9.2, 14.0, 9.2, 9.2, 14.0, (DOWN,))
+    back = {**retired(), "from": "ASSUMED_BAD", "to": "GOOD"}
+    events = [{**retired(), "t_s": 5.2}, {**back, "t_s": 9.1}, {**retired(), "t_s": 9.6}, {**back, "t_s": 14.5}]
+    (tmp_path / "mrc" / "1").mkdir(parents=True)
+    rows = [f"{t_s},h1,h5,{ev},GOOD,{t_s * 10},0,0" for t_s in range(20) for ev in range(2)]
+    (tmp_path / "mrc" / "1" / "paths.csv").write_text("\n".join(["t_s,host,peer,ev,state,tx_packets,lost_packets,probes_sent", *rows]))
+    told = plot_evs.scene(tmp_path, ArmRun("mrc", 1, 20.0, faults=(first, second), events=events))
+    assert told is not None
+    assert (told.fault, told.retired, told.others) == (first, [(5.2, 9.1)], [second])
+    assert plot_evs._title([told]).endswith("retired 200 ms after its begin, back 100 ms after its end")
 
 
 def test_an_arm_without_retirements_has_no_scene(tmp_path):
