@@ -202,12 +202,16 @@ def conservative_line(data: RunData) -> str:
     arms = {TRANSPORT_OF_ARM.get(run.arm): run for run in first_runs(data)}
     compared = "mrc" in arms and any(bgp_parameters(run) for run in first_runs(data))
     bias = " BGP's timers run in real time, so the comparison is conservative for MRC." if compared else ""
-    return f"Round trips here: {ours}; on hardware about 10 us.{bias}"
+    return f"Round trips here (median of the pairs): {ours}; on hardware about 10 us.{bias}"
 
 
 def _rtt_text(run: ArmRun) -> str:
-    """Medians over the pairs: of idle probes before the job (small packets), and the smallest ever seen (of data, without probes)."""
+    """Medians over the pairs: of idle probes before the job (small packets), and of the smallest that each ever saw.
+
+    Without probes the smallest is that of a data packet, which waits in its sender's queue: that is no round trip of the fabric.
+    """
     idle_s, smallest_s = (effects.median_rtt_s([run], which) for which in (effects.IDLE_RTT, effects.SMALLEST_RTT))
     parts = [f"{idle_s * 1e3:.1f} ms (idle probes)"] if idle_s else []
-    parts += [f"{smallest_s * 1e3:.1f} ms (smallest of {'all' if idle_s else 'a data packet'})"] if smallest_s else []
+    words = "smallest" if idle_s else "smallest of a data packet, with its wait in queues"
+    parts += [f"{smallest_s * 1e3:.1f} ms ({words})"] if smallest_s else []
     return ", ".join(parts)

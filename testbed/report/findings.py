@@ -8,6 +8,7 @@ from typing import Any
 
 from testbed.report.context import in_list
 from testbed.report.statistics import NEGLIGIBLE_SHARE, STALLED_RATIO
+from testbed.units import format_rate
 
 ALIKE_SHARE = 0.1  # arms that differ by less than this share of the larger value are called alike
 
@@ -17,6 +18,11 @@ def seconds(value: float) -> str:
     if value == 0:
         return "0 s"
     return f"{value * 1e3:.3g} ms" if abs(value) < 1 else f"{value:.3g} s" if abs(value) < 100 else f"{value:.0f} s"
+
+
+def rate(value_bps: float) -> str:
+    """A rate for people: three digits and a unit."""
+    return format_rate(float(f"{value_bps:.3g}"))
 
 
 def number(value: float) -> str:
@@ -70,6 +76,13 @@ def _stray(summary: Mapping[str, Any], arm: str) -> float | None:
     return max((slowest / median - 1 for slowest, median in told if slowest and median), default=None)
 
 
+def job_goodput_sentence(summary: Mapping[str, Any]) -> str:
+    """What a rank sent while it was not computing, median of the repeats; empty if no arm's is known."""
+    medians = {arm: (told.get("job_goodput_bps") or {}).get("median") for arm, told in summary["arms"].items()}
+    known = [f"{in_list(arm)} {rate(median)}" for arm, median in medians.items() if median is not None]
+    return f"Goodput of a rank outside its compute phases (median of the repeats): {', '.join(known)}." if known else ""
+
+
 def stalls_title(summary: Mapping[str, Any]) -> str:
     """The longest stall of each arm, worst repeat, and who was better."""
     worst = {arm: max(values(summary, arm, "stall_p100_s"), default=None) for arm in summary["arms"]}
@@ -95,7 +108,17 @@ def _ranking(summary: Mapping[str, Any], what: str, told: Mapping[str, float], b
     if not told:
         return f"{what}: not measured"
     listed = ", ".join(f"{in_list(arm)} {seconds(value)}" for arm, value in told.items())
-    return f"{what}: {listed}{_tail(told, negligible_s(summary, told), better, apart)}"
+    tail = _unlike(summary, told) or _tail(told, negligible_s(summary, told), better, apart)
+    return f"{what}: {listed}{tail}"
+
+
+def _unlike(summary: Mapping[str, Any], arms: Iterable[str]) -> str:
+    """That times lost against the arms' healthy medians cannot be compared, because these differ: an arm may be slow all the time."""
+    medians = {arm: summary["arms"][arm].get("healthy_median_s", {}).get("median") for arm in arms}
+    known = {arm: median for arm, median in medians.items() if median}
+    if not known or max(known.values()) - min(known.values()) <= ALIKE_SHARE * max(known.values()):
+        return ""
+    return f"; not comparable, a healthy step takes {', '.join(f'{in_list(arm)} {seconds(median)}' for arm, median in known.items())}"
 
 
 def negligible_s(summary: Mapping[str, Any], arms: Iterable[str]) -> float:
@@ -142,10 +165,16 @@ def detection_sentence(summary: Mapping[str, Any]) -> str:
 
 
 def _false_ones(summary: Mapping[str, Any]) -> str:
-    """How many EVs were retired without a fault or random loss; nothing for an arm that has no EVs."""
+    """How often an EV was retired without a fault or random loss on its path; nothing for an arm that has no EVs."""
     told = {arm: values(summary, arm, "false_retirements") for arm in summary["arms"]}
-    words = "without a cause of loss on its path"
-    return "".join(f" {in_list(arm)} retired {plural(sum(seen), 'EV')} {words}." for arm, seen in told.items() if seen)
+    return "".join(f" {in_list(arm)} {_false_words(summary, arm, seen)}." for arm, seen in told.items() if seen)
+
+
+def _false_words(summary: Mapping[str, Any], arm: str, seen: Sequence[float]) -> str:
+    total, why = sum(seen), "without a fault or random loss on its path"
+    often = f"{plural(total, 'time')}" + (f" in {len(seen)} repeats" if len(seen) > 1 else "")
+    full = ", while links dropped packets because their queues were full" if any(values(summary, arm, "queue_dropped_packets")) else ""
+    return f"retired an EV {often} {why}{full}" if total else f"retired no EV {why}"
 
 
 def _in_both(summary: Mapping[str, Any], arm: str, name: str, which: str = "median") -> str:
@@ -217,7 +246,7 @@ def step_findings(summary: Mapping[str, Any]) -> list[str]:
     """The findings of a job of steps for the report's head."""
     return [
         steps_title(summary) + ".", healthy_sentence(summary), lost_title(summary) + ".", stalls_title(summary) + ".",
-        *kinds_sentence(summary), detection_sentence(summary),
+        *([told] if (told := job_goodput_sentence(summary)) else []), *kinds_sentence(summary), detection_sentence(summary),
     ]  # fmt: skip
 
 

@@ -13,14 +13,21 @@ Pick = Callable[[Sequence[float]], float]
 
 
 def share(value: float) -> str:
-    """A share for people: 94%; a small one with a digit more."""
-    return f"{value:.0%}" if abs(value) >= 0.1 or value == 0 else f"{value:.1%}"
+    """A share for people: 94%; a small one with a digit more, and never 0 for what is not."""
+    if abs(value) >= 0.1 or value == 0:
+        return f"{value:.0%}"
+    return f"{value:.1%}" if abs(value) >= 0.001 else f"{100 * value:.1g}%"
 
 
 def worst_of(summary: Mapping[str, Any], metric: str, pick: Pick = min) -> dict[str, float]:
     """Each arm's worst repeat (the lowest value, or the highest with `pick` = max) of a metric; arms without it are left out."""
     told = {arm: values(summary, arm, metric) for arm in summary["arms"]}
     return {arm: pick(seen) for arm, seen in told.items() if seen}
+
+
+def which_repeat(summary: Mapping[str, Any]) -> str:
+    """ " (worst repeat)" where there are several: the pictures show one, and tables the median."""
+    return " (worst repeat)" if any(len(told["repeats"]) > 1 for told in summary["arms"].values()) else ""
 
 
 def listed(told: Mapping[str, float], words: Callable[[float], str] = share) -> str:
@@ -34,13 +41,13 @@ def flows_title(summary: Mapping[str, Any]) -> str:
     if not bottleneck:
         return shares_title(summary)
     tail = f"; goodput that the victim kept: {listed(victim)}" if victim else ""
-    return f"Use of the incast's last link: {listed(bottleneck)}{tail}"
+    return f"Use of the incast's last link{which_repeat(summary)}: {listed(bottleneck)}{tail}"
 
 
 def shares_title(summary: Mapping[str, Any]) -> str:
     """The slowest flow of each arm, worst repeat."""
     slowest = worst_of(summary, "flow_goodput_min_share")
-    return f"Slowest flow, of its fair share: {listed(slowest)}" if slowest else "Goodput of flows: not measured"
+    return f"Slowest flow, of its fair share{which_repeat(summary)}: {listed(slowest)}" if slowest else "Goodput of flows: not measured"
 
 
 def slowest_sentence(summary: Mapping[str, Any]) -> str:
@@ -53,20 +60,27 @@ def slowest_sentence(summary: Mapping[str, Any]) -> str:
             median = told["flow_goodput_median_share"]["median"]
             name = f"{slowest['from']} to {slowest['to']}"
             parts.append(f"{in_list(arm)} {share(slowest['share'])} ({name}; the median flow {share(median)}, {crashes(summary, arm)})")
-    return f"Slowest flow, of its max-min fair share: {'; '.join(parts)}." if parts else "Goodput of flows: not measured."
+    what = f"Slowest flow, of its max-min fair share{which_repeat(summary)}"
+    return f"{what}: {'; '.join(parts)}." if parts else "Goodput of flows: not measured."
 
 
 def fairness_sentence(summary: Mapping[str, Any]) -> str:
     """Jain's index of each arm, worst repeat; empty if no role has two flows."""
     told = worst_of(summary, "jain")
-    return f"Fairness among flows of the same role (Jain's index, 1 = all alike): {listed(told, '{:.3f}'.format)}." if told else ""
+    what = f"Fairness among flows of the same role{which_repeat(summary)} (Jain's index, 1 = all alike)"
+    return f"{what}: {listed(told, '{:.3f}'.format)}." if told else ""
 
 
 def incast_sentence(summary: Mapping[str, Any]) -> str:
     """What the bottleneck carried and what the victim kept; empty without an incast."""
     bottleneck, victim = worst_of(summary, "bottleneck_share"), worst_of(summary, "victim_share")
-    parts = [f"Goodput over the incast's last link while it was on, of what that can carry: {listed(bottleneck)}."] if bottleneck else []
-    parts += [f"What its victim, a flow that shares the fabric but not that link, kept of its goodput: {listed(victim)}."] if victim else []
+    which = which_repeat(summary)
+    link, flow = (
+        "Goodput over the incast's last link while it was on, of what that can carry",
+        "a flow that shares the fabric but not that link",
+    )
+    parts = [f"{link}{which}: {listed(bottleneck)}."] if bottleneck else []
+    parts += [f"What its victim, {flow}, kept of its goodput{which}: {listed(victim)}."] if victim else []
     return " ".join(parts)
 
 
@@ -96,9 +110,10 @@ OUTCOMES = (("trimmed_packets", "trimmed"), ("marked_packets", "marked"), ("queu
 
 
 def recovery_sentence(summary: Mapping[str, Any]) -> str:
-    """How soon lost packets were sent again, by what told of the loss, over all repeats; empty if no agent tells."""
+    """How soon packets were sent again, by what told of the loss, over all repeats, false alarms included; empty if no agent tells."""
     parts = [f"{in_list(arm)}: {told}" for arm in summary["arms"] if (told := _recoveries(summary, arm))]
-    return f"From a lost packet's sending to its retransmission (median, in smoothed RTTs): {'; '.join(parts)}." if parts else ""
+    what = "From a packet's sending to its retransmission, because it was trimmed or taken for lost (median, in smoothed RTTs)"
+    return f"{what}: {'; '.join(parts)}." if parts else ""
 
 
 def _recoveries(summary: Mapping[str, Any], arm: str) -> str:

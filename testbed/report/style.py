@@ -94,7 +94,7 @@ def fault_look(kind: str) -> tuple[str, str]:
 def frame(title: str, footer: Sequence[str], height_in: float) -> Figure:
     """An empty figure with its title in words on top and the footer below; what is drawn between stays clear of both."""
     title_lines = _balanced(_held_together(title), 88)
-    footer_lines = [line for text in footer for line in textwrap.wrap(text, FOOTER_CHARACTERS)]
+    footer_lines = [line for text in footer for line in textwrap.wrap(_held_together(text), FOOTER_CHARACTERS)]
     top_in = 0.12 + len(title_lines) * TITLE_PT * 1.3 / 72
     bottom_in = 0.12 + len(footer_lines) * FOOTER_PT * 1.35 / 72
     height_in += top_in + bottom_in
@@ -111,7 +111,9 @@ def _held_together(title: str) -> str:
     """The title with arms' names and numbers with their units made unbreakable."""
     for name in (*LABELS.values(), *LISTED.values()):
         title = title.replace(name, name.replace(" ", "\N{NO-BREAK SPACE}"))
-    return re.sub(r"(?<=\d) (?=m?s\b|base RTT)", "\N{NO-BREAK SPACE}", title).replace("base RTT", "base\N{NO-BREAK SPACE}RTT")
+    return re.sub(r"(?<=\d) (?=[mu]?s\b|[kMG]?bps\b|(?:[KMG]i|[kMG])?B\b|%|base RTT)", "\N{NO-BREAK SPACE}", title).replace(
+        "base RTT", "base\N{NO-BREAK SPACE}RTT"
+    )
 
 
 def _balanced(text: str, width: int) -> list[str]:

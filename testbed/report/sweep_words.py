@@ -9,7 +9,6 @@ from testbed.report import findings
 from testbed.report.context import label
 from testbed.report.metrics import metric
 from testbed.report.sweep_data import relative, series
-from testbed.units import format_rate
 
 RATE_UNIT = "bit/s"
 SAID_UNITS = ("x", "base RTTs", "SRTTs")
@@ -27,7 +26,7 @@ def value_words(value: float | None, unit: str) -> str:
     if value is None:
         return "–"
     if unit == RATE_UNIT:
-        return format_rate(value)
+        return findings.rate(value)
     if unit == "s":
         return findings.seconds(value)
     if unit == "share":

@@ -159,6 +159,20 @@ def test_equal_arms_are_called_equal():
     assert findings.lost_title(summary).endswith("about the same")
 
 
+def test_times_lost_against_unlike_healthy_steps_are_not_compared():
+    """An arm that is slow all the time loses nothing against its own median."""
+    arms = {
+        arm: {
+            "lost_job_time_s": {"values": [0.0], "median": 0.0},
+            "healthy_median_s": {"median": median},
+            "job_goodput_bps": {"median": bps},
+        }
+        for arm, median, bps in (("mrc", 2.0, 7.7596e6), ("rc-bgp", 21.6, None))
+    }
+    assert findings.lost_title({"arms": arms}).endswith("0 s; not comparable, a healthy step takes MRC 2 s, RC over BGP 21.6 s")
+    assert findings.job_goodput_sentence({"arms": arms}).endswith(": MRC 7.76 Mbps.")
+
+
 def test_overlapping_ranges_are_no_clear_difference():
     arms = {"mrc": {"values": [1.0, 6.0], "median": 3.5}, "rc-bgp": {"values": [5.0, 9.0], "median": 7.0}}
     assert "ranges overlap" in findings.lost_title({"arms": {arm: {"lost_job_time_s": told} for arm, told in arms.items()}})
@@ -222,11 +236,17 @@ def test_retirements_without_a_fault_are_among_the_findings(run):
     path = run / "mrc" / "1" / "events.jsonl"
     event = {"t_s": 1.0, "source": "h1", "event": "ev_state", "peer": "h5", "ev": 0, "path": ["a-b"], "from": "GOOD", "to": "ASSUMED_BAD"}
     path.write_text(json.dumps(event) + "\n" + path.read_text())
-    assert "MRC retired 1 EV without a cause of loss on its path" in findings.detection_sentence(summarise(run))
+    told = summarise(run)
+    words = "MRC retired an EV 1 time in 3 repeats without a fault or random loss on its path"
+    assert f"{words}." in findings.detection_sentence(told)
+    told["arms"]["mrc"]["queue_dropped_packets"] = {"values": [7]}
+    assert f"{words}, while links dropped packets because their queues were full." in findings.detection_sentence(told)
 
 
 def test_a_title_keeps_a_number_and_its_unit_together():
     assert style._held_together("stall: 4.28 s") == "stall: 4.28\N{NO-BREAK SPACE}s"
+    words = "9.4 Mbps, 684 kbps, 4352 B, 256 KiB, 20 us, 80 %"
+    assert style._held_together(words).count("\N{NO-BREAK SPACE}") == 6
 
 
 def test_a_title_breaks_at_the_end_of_a_clause():

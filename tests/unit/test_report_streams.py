@@ -17,6 +17,7 @@ from testbed.report import (
     fair_share,
     fault_goodput,
     findings_head,
+    findings_streams,
     goodput,
     html,
     plot_congestion,
@@ -320,6 +321,28 @@ def test_a_run_without_bgp_does_not_speak_of_it(permutation, tmp_path):
     copy = Path(shutil.copytree(permutation, tmp_path / "run"))
     shutil.rmtree(copy / "rc-bgp")
     assert "BGP" not in context.conservative_line(read_run(copy))
+
+
+def test_the_round_trip_of_a_data_packet_is_not_called_the_fabrics(incast):
+    words = context.conservative_line(read_run(incast))
+    assert "RC over BGP" in words
+    assert "smallest of a data packet, with its wait in queues" in words
+
+
+def test_what_is_the_worst_of_several_repeats_is_called_so(incast):
+    summary = summarise(incast)
+    words = findings_streams
+    titles = [words.flows_title, words.shares_title, words.fairness_sentence, words.incast_sentence]
+    for told in summary["arms"].values():
+        told["repeats"] = told["repeats"][:1]
+    assert not any("worst repeat" in title(summary) for title in titles)
+    summary["arms"]["mrc"]["repeats"] *= 2
+    assert all("(worst repeat)" in title(summary) for title in titles)
+
+
+@pytest.mark.parametrize(("value", "words"), [(0.0, "0%"), (0.00039, "0.04%"), (0.0063, "0.6%"), (0.94, "94%")])
+def test_a_small_share_is_not_called_none(value, words):
+    assert findings_streams.share(value) == words
 
 
 def test_the_findings_name_victim_fairness_slowest_flow_and_hot_spot(incast):
