@@ -86,6 +86,11 @@ def parse_share(value: object) -> float:
     return share
 
 
+def counted(number: int, noun: str) -> str:
+    """A count for people: "0 faults", "1 fault", "2 faults"."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
 def format_rate(rate_bps: float) -> str:
     """Writes bits a second for people: 10e6 -> "10 Mbps"."""
     return _format(rate_bps, (("Gbps", 1e9), ("Mbps", 1e6), ("kbps", 1e3), ("bps", 1.0)))

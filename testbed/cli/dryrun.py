@@ -11,7 +11,7 @@ import topologies
 from testbed.scenario import Drawn, Fault, Scenario, total_duration_s
 from testbed.scenario.derived_links import MRC_ARMS
 from testbed.scenario.schema_job import AllReduce, Lockstep
-from testbed.units import format_duration, format_rate, format_share, format_size
+from testbed.units import counted, format_duration, format_rate, format_share, format_size
 from topologies import Topology
 
 
@@ -59,7 +59,7 @@ def _stream_lines(scenario: Scenario) -> list[str]:
     record, flows = scenario.job_record(), scenario.flows()
     each = f"{record['outstanding']} messages of {format_size(record['message_bytes'])} under way on each"
     lines = [f"  {flow.role} {flow.source} to {flow.target}, {_on(flow.at_s, flow.for_s)}" for flow in flows]
-    return [f"job: {len(flows)} streams between {len(scenario.job_hosts())} hosts, {each}", *lines]
+    return [f"job: {counted(len(flows), 'stream')} between {len(scenario.job_hosts())} hosts, {each}", *lines]
 
 
 def _on(at_s: float, for_s: float) -> str:
@@ -78,8 +78,16 @@ def _link_lines(scenario: Scenario, topology: Topology, verbose: bool) -> list[s
     counts = ", ".join(f"{count} {tier}" for tier, count in tiers.items())
     links = scenario.links
     sizes = f"{format_rate(links.rate_bps)}, MTU {links.mtu_bytes} B, queue {format_size(scenario.queue_bytes)}"
-    lines = [f"links: {len(topology.links)} ({counts}), each {sizes}"]
+    lines = [f"links: {len(topology.links)} ({counts}), each {sizes}; {_behaviour(scenario)}"]
     return lines + [f"  {link.name} ({link.tier})" for link in topology.links.values() if verbose]
+
+
+def _behaviour(scenario: Scenario) -> str:
+    """What the links do with packets: marks and trimming (of MRC's arms), random loss."""
+    links, loss = scenario.links, [f"{tier} {format_share(share)}" for tier, share in scenario.links.loss.items() if share]
+    words = [f"{name} {'on' if on else 'off'}" for name, on in (("ECN", links.ecn), ("trimming", links.trimming))]
+    mrc = [f"with MRC {', '.join(words)}"] if set(MRC_ARMS).intersection(scenario.arms) else []
+    return "; ".join([*mrc, f"random loss {', '.join(loss) or 'none'}"])
 
 
 def _rule_lines(topology: Topology, verbose: bool) -> list[str]:
@@ -133,7 +141,7 @@ def _word(key: str) -> str:
 def _time_line(scenario: Scenario) -> str:
     runs = len(scenario.arms) * scenario.repeats
     each = format_duration(scenario.run.duration_s)
-    return f"time: {runs} run{'s' if runs > 1 else ''} of {each}, about {format_duration(total_duration_s(scenario))} in all"
+    return f"time: {counted(runs, 'run')} of {each}, about {format_duration(total_duration_s(scenario))} in all"
 
 
 def topology_lines(topology: Topology) -> list[str]:

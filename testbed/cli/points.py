@@ -10,15 +10,18 @@ from testbed.cli.dryrun import plan_data, plan_lines
 from testbed.cli.output import table
 from testbed.scenario import Drawn, Scenario, total_duration_s
 from testbed.scenario.model import Point
-from testbed.units import format_duration
+from testbed.units import counted, format_duration
 
 
 def valid_line(scenario: Scenario, drawn: Sequence[Drawn]) -> str:
     """One sentence; `drawn` holds the faults of each run."""
     sweep, counts = scenario.sweep, sorted({len(one.faults) for one in drawn})
-    points = f"{len(scenario.points)} points of {sweep.key} ({', '.join(point.text for point in scenario.points)}), " if sweep else ""
-    faults = " to ".join(str(count) for count in dict.fromkeys((counts[0], counts[-1])))
-    return f"{scenario.name} is valid: {points}{faults} faults, about {format_duration(total_duration_s(scenario))} in all"
+    points = (
+        f"{counted(len(scenario.points), 'point')} of {sweep.key} ({', '.join(point.text for point in scenario.points)}), " if sweep else ""
+    )
+    fewest = f"{counts[0]} to " if len(counts) > 1 else ""
+    faults = f"{fewest}{counted(counts[-1], 'fault')}"
+    return f"{scenario.name} is valid: {points}{faults}, about {format_duration(total_duration_s(scenario))} in all"
 
 
 def points_data(scenario: Scenario, drawn: Sequence[Drawn]) -> dict[str, Any]:
@@ -60,5 +63,5 @@ def _point_lines(scenario: Scenario, drawn: Sequence[Drawn]) -> list[str]:
     rows = [(scenario.sweep.key, "FOLDER", "FAULTS", "TIME")]
     for point, one in zip(scenario.points, drawn, strict=True):
         rows.append((point.text, point.folder, str(len(one.faults)), f"about {format_duration(total_duration_s(point.scenario))}"))
-    last = f"time: {len(scenario.points)} points, about {format_duration(total_duration_s(scenario))} in all"
+    last = f"time: {counted(len(scenario.points), 'point')}, about {format_duration(total_duration_s(scenario))} in all"
     return ["all points:", *(f"  {line}" for line in table(rows)), last]

@@ -55,6 +55,19 @@ def test_validate_as_json_lists_the_problems(capsys: Captured) -> None:
     assert [problem["place"] for problem in answer["problems"]] == ["$.job.vectr"]
 
 
+def test_a_dry_run_tells_what_links_do_with_packets(capsys: Captured) -> None:
+    assert main(["run", "loss-all-reduce", "--set", "sweep=null", "--set", "links.loss.NIC-T0=1%", "--dry-run"]) == 0
+    assert "; with MRC ECN on, trimming on; random loss NIC-T0 1%\n" in capsys.readouterr().out
+    assert main(["run", "one-cut", "--arm", "rc-bgp", "--dry-run"]) == 0
+    assert "KiB; random loss none\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("scenario", "words"), [("one-cut", ": 1 fault, "), ("quick", ": 2 faults, "), ("incast", ": 0 faults, ")])
+def test_one_fault_is_not_called_faults(capsys: Captured, scenario: str, words: str) -> None:
+    assert main(["validate", scenario]) == 0
+    assert words in capsys.readouterr().out
+
+
 def test_a_dry_run_tells_the_faults(capsys: Captured) -> None:
     assert main(["run", "quick", "--dry-run"]) == 0
     out = capsys.readouterr().out
