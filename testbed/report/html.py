@@ -200,7 +200,7 @@ def weak_medians(summary: Mapping[str, Any]) -> list[str]:
     """Where the healthy median rests on little."""
     return [
         f"{arm} {entry['repeat']}: "
-        + (f"steps that were clear of faults: only {entry['healthy_steps']}" if entry["healthy_is_clear"] else "no step was clear of faults; "
+        + (f"steps clear of faults: only {entry['healthy_steps']}" if entry["healthy_is_clear"] else "no step was clear of faults; "
            "the median of all steps stands in, so its stalls and losses are understated")
         for arm, told in summary["arms"].items() for entry in told["repeats"] if entry["healthy_steps"] < 5
     ]  # fmt: skip
