@@ -33,7 +33,7 @@ METRICS: tuple[Metric, ...] = (
     Metric("lost_steps", "steps", "Completed steps that had to be redone after a crash."),
     Metric("wrong_sums", "steps", "Steps (of streams: messages) with wrong data on at least one rank; anything but 0 is a bug."),
     Metric("tables_unchanged", "0 or 1", "1 if the switches' tables were the same at the end as at the start.", "high"),
-    Metric("false_retirements", "EVs", "EVs set to ASSUMED_BAD though no link of their path lost packets, by a fault or by chance."),
+    Metric("false_retirements", "times", "How often an EV became ASSUMED_BAD though nothing on its path lost packets but full queues."),
     Metric("detection_median_s", "s", "Median time from a fault's effect to the last data packet that an EV still sent into it."),
     Metric("detection_max_s", "s", "Longest time from a fault's effect to the last data packet that an EV still sent into it."),
     Metric("detection_median_rtt", "base RTTs", "detection_median_s in base RTTs of the pair (median of idle probes before the job)."),
@@ -43,7 +43,12 @@ METRICS: tuple[Metric, ...] = (
     Metric("after_first_loss_median_rtt", "base RTTs", "after_first_loss_median_s in base RTTs of the pair."),
     Metric("after_first_loss_max_rtt", "base RTTs", "after_first_loss_max_s in base RTTs of the pair."),
     Metric("packets_lost", "packets", "Packets that faults and random loss took, as the links' counters saw it."),
-    Metric("job_goodput_bps", "bit/s", "What a rank sends a step, by the steps' time without their compute; no streams.", "high"),
+    Metric(
+        "job_goodput_bps",
+        "bit/s",
+        "Payload that a rank sends, by the time of its steps less their compute; not of streams.",
+        "high",
+    ),
     Metric("flow_goodput_min_share", "share", "Goodput of the worst flow, as a share of its fair rate; streams only.", "high"),
     Metric("flow_goodput_median_share", "share", "Goodput of the median flow, as a share of its fair rate.", "high"),
     Metric("jain", "index", "Jain's index over the shares of flows of the same role, the lowest of the roles; 1 = all alike.", "high"),
@@ -62,6 +67,20 @@ METRICS: tuple[Metric, ...] = (
 )
 
 METRIC_NAMES: tuple[str, ...] = tuple(metric.name for metric in METRICS)
+
+# Metrics that only one kind of job has: of jobs of steps by their names' beginnings, of streams by name.
+STEP_PREFIXES = ("step_", "steps_", "stall_", "stalled_", "healthy_", "lost_", "job_goodput_")
+INCAST_METRICS = frozenset({"bottleneck_share", "victim_share"})
+STREAM_METRICS = INCAST_METRICS | {
+    "flow_goodput_min_share", "flow_goodput_median_share", "jain", "fault_goodput_share", "fault_worst_flow_share",
+}  # fmt: skip
+
+
+def needs(name: str) -> str:
+    """The job without which a metric cannot be measured: "a job of steps", "streams", "an incast"; empty if any job will do."""
+    if name in STREAM_METRICS:
+        return "an incast" if name in INCAST_METRICS else "streams"
+    return "a job of steps" if name.startswith(STEP_PREFIXES) else ""
 
 
 def metric(name: str) -> Metric:

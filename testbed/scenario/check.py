@@ -16,6 +16,7 @@ from testbed.scenario.schema import (
     Expectation,
     Run,
 )
+from testbed.scenario.schema_job import Incast, Streams
 from testbed.scenario.traffic import job_hosts
 from testbed.units import format_duration
 from topologies import BadTopology, Topology
@@ -38,7 +39,8 @@ def check(draft: Draft) -> list[Problem]:
     of_job = job_problems(sections["job"], topology, sections.get("run")) if "job" in sections else []
     hosts = None if of_job else _job_hosts(sections, topology)
     problems += of_job + fault_problems(draft.faults, sections.get("run"), sections.get("links"), topology, hosts)
-    problems += [problem for index, item in enumerate(sections.get("expect", ())) for problem in _expect_problems(item, ("expect", index))]
+    for index, item in enumerate(sections.get("expect", ())):
+        problems += _expect_problems(item, ("expect", index), sections.get("job"))
     problems += transport_problems(sections["transport"]) if "transport" in sections else []
     problems += bgp_problems(sections["bgp"]) if "bgp" in sections else []
     problems += tier_problems(sections["links"].loss, ("links", "loss"), topology) if topology and "links" in sections else []
@@ -82,11 +84,21 @@ def _run_problems(run: Run) -> list[Problem]:
     return [Problem(("run", "duration"), f"{needs} {format_duration(run.duration_s)}", "make the run longer, or warmup and settle shorter")]
 
 
-def _expect_problems(expectation: Expectation, place: Place) -> Iterator[Problem]:
-    from testbed.report.metrics import METRIC_NAMES
+def _expect_problems(expectation: Expectation, place: Place, job: Any) -> Iterator[Problem]:
+    from testbed.report.metrics import METRIC_NAMES, needs
 
     if expectation.metric not in METRIC_NAMES:
         hint = did_you_mean(expectation.metric, METRIC_NAMES, "metrics")
         yield Problem((*place, "metric"), f"there is no metric {expectation.metric!r}", hint)
+    elif job is not None and (wanted := needs(expectation.metric)) not in _job_words(job):
+        text = f"{expectation.metric} is measured of {wanted} only, so it could never be met"
+        yield Problem((*place, "metric"), text, "remove it, or change job.kind or job.pattern (docs/results.md)")
     if expectation.at_most is None and expectation.at_least is None and expectation.equals is None:
         yield Problem(place, "has no bound", "add at_most, at_least or equals")
+
+
+def _job_words(job: Any) -> tuple[str, ...]:
+    """What `metrics.needs` may ask for and this job is."""
+    if not isinstance(job, Streams):
+        return ("", "a job of steps")
+    return ("", "streams", "an incast") if isinstance(job, Incast) else ("", "streams")

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from synthetic_run import make_run
 from synthetic_streams import make_streams
 
 from testbed.report import (
@@ -20,6 +21,7 @@ from testbed.report import (
     findings_streams,
     goodput,
     html,
+    metrics,
     plot_congestion,
     plots,
     step_goodput,
@@ -321,6 +323,19 @@ def test_a_run_without_bgp_does_not_speak_of_it(permutation, tmp_path):
     copy = Path(shutil.copytree(permutation, tmp_path / "run"))
     shutil.rmtree(copy / "rc-bgp")
     assert "BGP" not in context.conservative_line(read_run(copy))
+
+
+def test_metrics_of_other_jobs_are_those_that_were_never_measured(incast, permutation, tmp_path):
+    """What a scenario refuses as an expectation must be what its job cannot have."""
+    had = {"an incast": incast, "streams": permutation, "a job of steps": make_run(tmp_path, repeats=1)}
+    known = {kind: summarise(run)["arms"]["mrc"] for kind, run in had.items()}
+    of_streams = {"", "streams"}
+    for entry in metrics.METRICS:
+        wanted = metrics.needs(entry.name)
+        for kind, told in known.items():
+            able = wanted in {"", kind} or (wanted in of_streams and kind == "an incast")
+            assert able or set(told[entry.name]["values"]) == {None}, (entry.name, kind)
+        assert not wanted or wanted in known
 
 
 def test_the_round_trip_of_a_data_packet_is_not_called_the_fabrics(incast):

@@ -229,6 +229,7 @@ def test_transport_parameters_are_handed_on() -> None:
         ("expect=[{arm: mrc, metric: crashes}]", "$.expect[0]"),
         ("expect=[{arm: mrc, metric: crases, equals: 0}]", "$.expect[0].metric"),
         ("expect=[{arm: tcp, metric: crashes, equals: 0}]", "$.expect[0].arm"),
+        ("expect=[{arm: mrc, metric: jain, at_least: 0.9}]", "$.expect[0].metric"),
         ("expect=[{arm: mrc, metric: crashes, at_most: .nan}]", "$.expect[0].at_most"),
         ("transport.rc.retrys=3", "$.transport.rc.retrys"),
         ("transport.rc.retries=three", "$.transport.rc.retries"),
@@ -240,6 +241,13 @@ def test_transport_parameters_are_handed_on() -> None:
 )
 def test_a_mistake_is_told_with_its_place(override: str, place: str) -> None:
     assert place in problems(GOOD, override)
+
+
+@pytest.mark.parametrize(("metric", "needs"), [("step_p50_s", "a job of steps"), ("victim_share", "an incast")])
+def test_a_metric_that_streams_cannot_have_is_refused(metric: str, needs: str) -> None:
+    entries = f"{{arm: mrc, metric: jain, at_least: 0}}, {{arm: mrc, metric: {metric}, at_least: 0}}"
+    found = problems(GOOD, "job={kind: streams, pattern: permutation}", f"expect=[{entries}]")
+    assert found == {"$.expect[1].metric": f"{metric} is measured of {needs} only, so it could never be met"}
 
 
 def test_a_tier_that_the_topology_lacks_is_refused() -> None:
