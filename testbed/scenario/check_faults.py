@@ -46,7 +46,21 @@ def fault_problems(
             problems += _flap_problems(spec, place) if isinstance(spec, FlapFault) else []
             problems += _rate_problems(spec, place, links) if isinstance(spec, RateFault) and links else []
             problems += _time_problems(spec, place, run) if run else []
+    problems += list(_number_problems(faults, run)) if run else []
     return problems + (_overlap_problems(faults, topology) if topology else [])
+
+
+def _number_problems(faults: Sequence[tuple[int, Any]], run: Run) -> Iterator[Problem]:
+    """All generators together; told at the one that is too much."""
+    cuts = 0.0
+    for index, spec in faults:
+        if isinstance(spec, ChurnFault):
+            from_s, to_s = churn_window_s(spec.churn, run)
+            cuts += sum(rate.cuts_per_minute for rate in spec.churn.tiers.values()) * max(0.0, to_s - from_s) / 60
+            if cuts > MAX_EXPECTED_CUTS:
+                message = f"about {cuts:.0f} cuts would be drawn, more than {MAX_EXPECTED_CUTS}"
+                yield Problem(("faults", index, "churn", "tiers"), message, "lower cuts_per_minute")
+                return
 
 
 def _aim_problems(spec: ExplicitFault, place: Place, topology: Topology) -> list[Problem]:
@@ -147,6 +161,3 @@ def _window_problems(churn: Churn, place: Place, run: Run) -> Iterator[Problem]:
         yield Problem((*place, "to"), message, "leave `to` out to use all of the run")
     if from_s >= to_s and run.warmup_s < limit_s:
         yield Problem((*place, "from"), f"begins at {format_duration(from_s)}, not before its end at {format_duration(to_s)}")
-    cuts = sum(rate.cuts_per_minute for rate in churn.tiers.values()) * max(0.0, to_s - from_s) / 60
-    if cuts > MAX_EXPECTED_CUTS:
-        yield Problem((*place, "tiers"), f"would draw about {cuts:.0f} cuts, more than {MAX_EXPECTED_CUTS}", "lower cuts_per_minute")

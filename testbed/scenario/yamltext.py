@@ -27,6 +27,9 @@ _INT = re.compile(r"[-+]?[0-9]+", re.ASCII)
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?", re.ASCII)
 _SPECIAL = {".inf": math.inf, "+.inf": math.inf, "-.inf": -math.inf, ".nan": math.nan}
 
+# What would do something to a terminal, or cannot be written as UTF-8: control characters, changes of direction, half characters.
+_UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+
 
 class Located:
     """Plain data, and the line (from 1) of each place in it."""
@@ -103,6 +106,8 @@ class _Plain:
                 self.problems.append(Problem(place, "a key must be a word", line=line))
                 continue
             key = key_node.value
+            if not self._is_printable(key_node, place, "has a key with"):
+                continue
             inside = (*place, key)
             if key in data:
                 message = f"is there twice (first on line {self.lines[inside]})"
@@ -116,7 +121,17 @@ class _Plain:
         if node.tag not in _TAGS:
             self.problems.append(Problem(place, f"has the tag {node.tag!r}", "write the plain value", node.start_mark.line + 1))
             return None
+        if not self._is_printable(node, place, "has"):
+            return None
         return plain_scalar(node.value) if node.style is None else node.value
+
+    def _is_printable(self, node: yaml.ScalarNode, place: Place, what: str) -> bool:
+        """Whether the text can be shown as it is; a problem if not."""
+        found = _UNPRINTABLE.search(node.value)
+        if found is not None:
+            message = f"{what} the character U+{ord(found[0]):04X}, which cannot be shown"
+            self.problems.append(Problem(place, message, "remove it", node.start_mark.line + 1))
+        return found is None
 
 
 def plain_scalar(text: str) -> Any:

@@ -55,7 +55,24 @@ def places(data: Any, place: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     return [place, *(inner for key, value in children for inner in places(value, (*place, key)))]
 
 
-PLACES = [place for place in places(VALID) if place]
+SWEPT: dict[str, Any] = {
+    **{key: VALID[key] for key in ("name", "topology", "run", "transport")},
+    "links": {"rate": "10Mbps", "ecn": True, "trimming": False, "base_rtt": "4ms", "loss": {"NIC-T0": "1%", "T0-T1": 0.1}},
+    "faults": [{"kind": "host-slow", "host": "h5", "share": 0.5, "at": "10s", "for": "2s"}],
+    "arms": ["mrc", "mrc-no-trim"],
+    "expect": [{"arm": "mrc", "metric": "crashes", "at_most": 0, "at": "5%"}],
+    "sweep": {"key": "links.loss.NIC-T0", "values": [0, "5%"], "label": "x", "metric": "crashes", "relative": True, "only": ["5%"]},
+}
+STREAMS: dict[str, Any] = {"kind": "streams", "message": "64KiB", "outstanding": 4, "restart": "1s"}
+JOBS: list[dict[str, Any]] = [
+    {**STREAMS, "flows": [{"from": "h1", "to": "h5", "at": "1s", "for": "3s"}, {"from": "h5", "to": "h1"}]},
+    {**STREAMS, "pattern": "permutation", "hosts": ["h1", "h2", "h5", "h6"]},
+    {**STREAMS, "pattern": "incast", "to": "h1", "from": ["h5"], "at": "1s", "for": "9s", "victim": {"from": "h9", "to": "h6"}},
+    {**STREAMS, "pattern": "incast", "to": "h1", "senders": 7, "victim": {"from": "h9", "to": "h2"}},
+    {"kind": "all-to-all", "hosts": ["h1", "h5", "h9"], "vector": "64KiB", "compute": "0s"},
+]
+SEEDS = [VALID, *({**SWEPT, "job": job} for job in JOBS)]
+PLACES = [(seed, place) for seed, data in enumerate(SEEDS) for place in places(data) if place]
 WORDS = [
     "",
     "all",
@@ -102,37 +119,40 @@ def put(data: Any, place: tuple[Any, ...], value: Any) -> None:
     data[place[-1]] = value
 
 
-def test_the_seed_of_the_fuzzing_is_valid() -> None:
-    assert isinstance(scenario_or_problems(yaml.safe_dump(VALID)), Scenario)
+@pytest.mark.parametrize("seed", range(len(SEEDS)))
+def test_the_seeds_of_the_fuzzing_are_valid(seed: int) -> None:
+    outcome = scenario_or_problems(yaml.safe_dump(SEEDS[seed]))
+    assert isinstance(outcome, Scenario), str(outcome)
 
 
 @QUICK
 @given(st.sampled_from(PLACES), VALUES)
-def test_any_value_at_any_place(place: tuple[Any, ...], value: Any) -> None:
-    data = copy.deepcopy(VALID)
-    put(data, place, value)
+def test_any_value_at_any_place(place: tuple[int, tuple[Any, ...]], value: Any) -> None:
+    data = copy.deepcopy(SEEDS[place[0]])
+    put(data, place[1], value)
     outcome = scenario_or_problems(yaml.safe_dump(data, allow_unicode=True))
     if isinstance(outcome, Scenario):
-        draw(outcome)
-        outcome.resolved()
+        for single in outcome.single_runs():
+            draw(single)
+            single.resolved()
 
 
 @QUICK
 @given(st.sampled_from(PLACES), st.text(max_size=8), VALUES)
-def test_any_key_at_any_place(place: tuple[Any, ...], key: str, value: Any) -> None:
-    data = copy.deepcopy(VALID)
-    put(data, place, {key: value})
+def test_any_key_at_any_place(place: tuple[int, tuple[Any, ...]], key: str, value: Any) -> None:
+    data = copy.deepcopy(SEEDS[place[0]])
+    put(data, place[1], {key: value})
     scenario_or_problems(yaml.safe_dump(data, allow_unicode=True))
 
 
 @QUICK
 @given(st.sampled_from(PLACES))
-def test_any_place_left_out(place: tuple[Any, ...]) -> None:
-    data = copy.deepcopy(VALID)
+def test_any_place_left_out(place: tuple[int, tuple[Any, ...]]) -> None:
+    data = copy.deepcopy(SEEDS[place[0]])
     target = data
-    for step in place[:-1]:
+    for step in place[1][:-1]:
         target = target[step]
-    del target[place[-1]]
+    del target[place[1][-1]]
     scenario_or_problems(yaml.safe_dump(data))
 
 

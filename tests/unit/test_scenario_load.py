@@ -311,3 +311,10 @@ def test_the_documented_scenario_is_valid() -> None:
 
 def test_the_derived_queue_knows_rcs_default_window() -> None:
     assert RcParams().window_packets == RC_WINDOW_PACKETS
+
+
+def test_generators_together_draw_no_more_cuts_than_one_may() -> None:
+    churn = "{churn: {tiers: {T0-T1: {cuts_per_minute: 1200}}}}"  # 1000 cuts in 50 s
+    text = GOOD.split("faults:")[0]
+    load_text(text, [f"faults=[{churn}, {churn}]"])
+    assert "about 3000 cuts" in problems(text, f"faults=[{churn}, {churn}, {churn}, {churn}]")["$.faults[2].churn.tiers"]
