@@ -10,6 +10,7 @@ from testbed.report.context import in_list
 from testbed.report.statistics import NEGLIGIBLE_SHARE, STALLED_RATIO
 from testbed.units import format_rate
 
+MOST_TIMES = 100  # larger ratios say no more than this
 ALIKE_SHARE = 0.1  # arms that differ by less than this share of the larger value are called alike
 
 
@@ -137,7 +138,12 @@ def _tail(told: Mapping[str, float], floor: float, better: str, apart: bool) -> 
         return ": no clear difference, the repeats' ranges overlap"
     if told[best] <= floor:  # a ratio to next to nothing would be a large number without meaning
         return f": {in_list(best)} under {NEGLIGIBLE_SHARE:.0%} of a step" if floor else f": {in_list(best)} is ahead"
-    return f": {in_list(best)} {number(told[worst] / told[best])}x {better} than {in_list(worst)}"
+    return f": {in_list(best)} {_times(told[worst] / told[best])} {better} than {in_list(worst)}"
+
+
+def _times(ratio: float) -> str:
+    """A ratio for people; how far a large one goes depends on noise in the smaller value, so it is not told."""
+    return f"over {MOST_TIMES}x" if ratio > MOST_TIMES else f"{number(ratio)}x"
 
 
 # --- detection ---------------------------------------------------------------------------------------------------------------------------

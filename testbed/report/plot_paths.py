@@ -80,7 +80,10 @@ def paths_of_pair(data: RunData, summary: Mapping[str, Any], footer: Sequence[st
     """One row an EV of the pair whose EVs were retired most often: packets, ASSUMED_BAD, probes, faults on the path; a panel an arm."""
     chosen = [next((run for run in runs if run.repeat == repeat), runs[0]) for runs in data.arms.values() if runs]
     pair = most_affected_pair(chosen)
-    panels = [(run, *read_pair(data.folder, run, pair)) for run in chosen]
+    panels = []
+    for run in chosen:
+        panels.append((run, *read_pair(data.folder, run, pair)))
+        pair = pair or panels[-1][1]
     panels = [(run, seen, rows[:MAX_EVS]) for run, seen, rows in panels if rows]
     heights = [0.9 + 0.42 * len(rows) for _, _, rows in panels] or [1.5]
     figure = style.frame(_paths_title(panels), footer, 1.2 + sum(heights))
@@ -120,7 +123,8 @@ def _paths_panel(axes: Axes, run: ArmRun, pair: tuple[str, str] | None, rows: Se
     axes.set_xlim(0, run.duration_s or 1.0)
     axes.grid(visible=False)
     axes.hlines(np.arange(1, len(rows)) - 0.5, 0, run.duration_s, color="white", linewidth=3)
-    unknown = "" if any(row.path for row in rows) else " (the routers chose its path; which faults lay on it is not known)"
+    told = "; which faults lay on it is not known" if any(fault.happened for fault in run.faults) else ""
+    unknown = "" if any(row.path for row in rows) else f" (the routers chose its path{told})"
     axes.set_title(f"{label(run.arm)}, repeat {run.repeat}: {' to '.join(pair or ('?', '?'))}{unknown * (len(rows) == 1)}")
     bar = axes.figure.colorbar(mesh, ax=axes, pad=0.01, aspect=max(4.0, 3.0 * len(rows)), fraction=0.03)
     bar.set_label("data packets/s", fontsize=style.TEXT_PT - 3)

@@ -35,8 +35,8 @@ CAPTIONS = {
         "link that the arm's packets did not use cost nothing and is only counted; where two faults slowed the same step both are given it."
     ),
     "paths": (
-        "Paths of the pair whose EVs were retired most often. Shade: data packets sent; the bar in the middle of a row: ASSUMED_BAD; ticks "
-        "on its upper edge: probes; on its lower edge: faults that lie on the EV's path."
+        "Paths of the pair whose EVs were retired most often (of the first pair, if none was). Shade: data packets sent; the bar in the "
+        "middle of a row: ASSUMED_BAD; ticks on its upper edge: probes; on its lower edge: faults that lie on the EV's path."
     ),
     "detection": (
         "How long a sender still used an EV whose path had failed, in milliseconds and in base RTTs of the pair (its median RTT of idle "

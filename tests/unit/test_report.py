@@ -146,7 +146,7 @@ def titles(tmp_path: Path, **story: object) -> tuple[str, str]:
 
 
 def test_the_title_names_mrc_when_mrc_is_better(tmp_path):
-    assert re.search(r"MRC \d+x shorter than RC over BGP$", titles(tmp_path)[0])
+    assert re.search(r"MRC (over )?\d+x shorter than RC over BGP$", titles(tmp_path)[0])
 
 
 def test_the_title_names_bgp_when_bgp_is_better(tmp_path):
@@ -198,6 +198,11 @@ def unrendered(run: Path) -> dict:
 
 
 PICTURES = ("steps", "stalls", "lost", "faults", "paths", "evs", "detection", "links")
+
+
+def test_a_large_ratio_is_not_told_to_the_digit():
+    arms = {arm: {"lost_job_time_s": {"values": [lost_s], "median": lost_s}} for arm, lost_s in (("mrc", 0.0503), ("rc-bgp", 23.8))}
+    assert findings.lost_title({"arms": arms}).endswith(": MRC over 100x less than RC over BGP")
 
 
 def test_no_ratio_to_next_to_nothing(tmp_path):

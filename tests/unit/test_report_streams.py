@@ -23,6 +23,7 @@ from testbed.report import (
     html,
     metrics,
     plot_congestion,
+    plot_paths,
     plots,
     step_goodput,
     style,
@@ -323,6 +324,22 @@ def test_a_run_without_bgp_does_not_speak_of_it(permutation, tmp_path):
     copy = Path(shutil.copytree(permutation, tmp_path / "run"))
     shutil.rmtree(copy / "rc-bgp")
     assert "BGP" not in context.conservative_line(read_run(copy))
+
+
+def test_without_retirements_all_arms_show_the_paths_of_the_same_pair(permutation, tmp_path):
+    copy = Path(shutil.copytree(permutation, tmp_path / "run"))
+    path = copy / "rc-bgp" / "1" / "paths.csv"
+    header, *rows = path.read_text().splitlines()
+    path.write_text("\n".join([header, *(row.replace(",h1,h5,", ",h2,h6,") for row in rows), *rows]) + "\n")
+    for arm in ("mrc", "rc-bgp"):
+        events = copy / arm / "1" / "events.jsonl"
+        events.write_text("".join(line for line in events.read_text().splitlines(keepends=True) if "ev_state" not in line))
+    data = read_run(copy)
+    with style.styled():
+        figure = plot_paths.paths_of_pair(data, summarise_data(data), ())
+    titles = [axes.get_title(loc="left") for axes in figure.axes if " to " in axes.get_title(loc="left")]
+    pairs = {title.split(": ")[1].split(" (")[0] for title in titles}
+    assert (len(titles), len(pairs)) == (2, 1)
 
 
 def test_metrics_of_other_jobs_are_those_that_were_never_measured(incast, permutation, tmp_path):
