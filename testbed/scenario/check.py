@@ -42,9 +42,23 @@ def check(draft: Draft) -> list[Problem]:
     for index, item in enumerate(sections.get("expect", ())):
         problems += _expect_problems(item, ("expect", index), sections.get("job"))
     problems += transport_problems(sections["transport"]) if "transport" in sections else []
+    problems += _ev_problems(draft.faults, sections, topology) if topology else []
     problems += bgp_problems(sections["bgp"]) if "bgp" in sections else []
     problems += tier_problems(sections["links"].loss, ("links", "loss"), topology) if topology and "links" in sections else []
     return problems + _fit_problems(sections)
+
+
+def _ev_problems(faults: list[tuple[int, Any]], sections: dict[str, Any], topology: Topology) -> Iterator[Problem]:
+    """EVs that no pair of hosts has: a fault of these would do nothing, and not say so."""
+    wanted = sections["transport"].mrc.get("evs", 0) if "transport" in sections else 0
+    if not isinstance(wanted, int) or len(topology.hosts) < 2:
+        return
+    counts = {-(-max(wanted, paths) // paths) * paths for paths, _ in topology.path_shapes(topology.hosts[0]).values()}
+    for index, spec in faults:
+        high = [ev for ev in getattr(spec, "evs", ()) if ev >= max(counts)]
+        if high:
+            text = f"no pair has EV {', '.join(map(str, high))}: they are numbered from 0 to {max(counts) - 1}"
+            yield Problem(("faults", index, "evs"), text, "see `testbed topo show --paths`, or set transport.mrc.evs")
 
 
 def _fit_problems(sections: dict[str, Any]) -> list[Problem]:

@@ -243,6 +243,13 @@ def test_a_mistake_is_told_with_its_place(override: str, place: str) -> None:
     assert place in problems(GOOD, override)
 
 
+def test_a_loss_of_evs_that_no_pair_has_is_refused() -> None:
+    loss = "faults=[{kind: loss, link: t0_1_1-t1_1_1, share: 5%, evs: [3, 4, 9], at: 10s, for: 5s}]"
+    assert problems(GOOD, loss) == {"$.faults[0].evs": "no pair has EV 4, 9: they are numbered from 0 to 3"}
+    assert problems(GOOD, loss, "transport.mrc.evs=5") == {"$.faults[0].evs": "no pair has EV 9: they are numbered from 0 to 7"}
+    assert load_text(GOOD, [loss, "transport.mrc.evs=9"]).transport["mrc"]["evs"] == 9
+
+
 @pytest.mark.parametrize(("metric", "needs"), [("step_p50_s", "a job of steps"), ("victim_share", "an incast")])
 def test_a_metric_that_streams_cannot_have_is_refused(metric: str, needs: str) -> None:
     entries = f"{{arm: mrc, metric: jain, at_least: 0}}, {{arm: mrc, metric: {metric}, at_least: 0}}"
