@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -61,6 +62,8 @@ def find_run(target: str, results: Path) -> Path:
     runs = runs_of(results / target)
     if runs:
         return runs[-1].resolve()
+    if os.path.isdir(target):
+        raise UsageError(f"{target} is a folder, but holds no run: there is no {MARK} in it")
     known = sorted(folder.name for folder in results.iterdir() if runs_of(folder)) if results.is_dir() else []
     hint = did_you_mean(target, ["latest", *known], "there are") if known else f"{results} holds no runs yet: start one with `testbed run`"
     raise UsageError(f"there is no run {target!r} ({hint})")

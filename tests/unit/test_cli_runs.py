@@ -48,7 +48,7 @@ def test_an_unknown_run_has_a_hint(results: Path) -> None:
 
 
 def test_a_folder_that_is_no_run_is_refused(results: Path) -> None:
-    with pytest.raises(UsageError, match="no run"):
+    with pytest.raises(UsageError, match=r"is a folder, but holds no run: there is no manifest\.json in it"):
         find_run(str(results), results)
 
 
