@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from itertools import combinations
 from typing import Any
 
-from testbed.scenario.faults import Fault, conflict, from_spec, idle_host
+from testbed.scenario.faults import Fault, from_spec, idle_host, overlaps
 from testbed.scenario.fit import tier_problems
 from testbed.scenario.kinds import slowed_bps
 from testbed.scenario.model import churn_window_s
@@ -118,10 +117,10 @@ def _time_problems(spec: ExplicitFault, place: Place, run: Run) -> Iterator[Prob
 def _overlap_problems(faults: Sequence[tuple[int, Any]], topology: Topology) -> list[Problem]:
     known = list(_known_faults(faults, topology))
     problems = []
-    for (first, one), (second, other) in combinations(known, 2):
-        if where := conflict(one, other):
-            message = f"overlaps with $.faults[{first}] on {where}"
-            problems.append(Problem(("faults", second), message, "one fault at a time on a target: move one of them"))
+    for at, other, where in overlaps([fault for _, fault in known]):
+        first, second = known[min(at, other)][0], known[max(at, other)][0]
+        message = f"overlaps with $.faults[{first}] on {where}"
+        problems.append(Problem(("faults", second), message, "one fault at a time on a target: move one of them"))
     return problems
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from heapq import heappop, heappush
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +89,21 @@ def conflict(one: Fault, other: Fault) -> str | None:
     if not in_time or may_overlap(one.kind, other.kind):
         return None
     return one.target if one.target == other.target else min(set(one.links) & set(other.links), default=None)
+
+
+def overlaps(faults: Sequence[Fault]) -> Iterator[tuple[int, int, str]]:
+    """(position of a fault, that of one that began no later, where) for each fault that is on beside another in a way that makes no sense.
+
+    Only the first other one of each: a thousand faults at once are a thousand problems, not half a million.
+    """
+    on: list[tuple[float, int]] = []  # a heap of (end, position)
+    for at in sorted(range(len(faults)), key=lambda position: faults[position].at_s):
+        while on and on[0][0] <= faults[at].at_s:
+            heappop(on)
+        found = ((other, where) for _, other in on if (where := conflict(faults[at], faults[other])))
+        for other, where in islice(found, 1):
+            yield at, other, where
+        heappush(on, (faults[at].end_s, at))
 
 
 def write_faults(path: Path, drawn: Drawn) -> None:
@@ -197,16 +214,13 @@ def _duplicate_ids(faults: Iterable[Fault]) -> list[Problem]:
 
 def _replay_problems(faults: list[Fault], scenario: Scenario) -> list[Problem]:
     """What would not work in this run, though each fault by itself is fine."""
-    problems, on, duration_s = list[Problem](), list[Fault](), scenario.run.duration_s
+    problems, duration_s = list[Problem](), scenario.run.duration_s
     for fault in sorted(faults, key=lambda fault: fault.at_s):
         if fault.end_s > duration_s:
             message = f"lasts until {fault.end_s:g} s, the run only {duration_s:g} s"
             problems.append(Problem((fault.id,), message, "make run.duration longer"))
         problems += _misfits(fault, scenario)
-        on = [other for other in on if other.end_s > fault.at_s]
-        problems += [Problem((fault.id,), f"overlaps with {other.id} on {where}") for other in on if (where := conflict(fault, other))]
-        on.append(fault)
-    return problems
+    return problems + [Problem((faults[at].id,), f"overlaps with {faults[other].id} on {where}") for at, other, where in overlaps(faults)]
 
 
 def _misfits(fault: Fault, scenario: Scenario) -> list[Problem]:

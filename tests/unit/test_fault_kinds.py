@@ -31,8 +31,8 @@ EXAMPLES: list[tuple[str, tuple[Any, ...]]] = [
     (f"kind: one-way, link: {NIC}, from: h1", (NIC, "link", "NIC-T0", {"from": "h1"}, [NIC])),
     (f"kind: loss, link: {NIC}, share: 5%", (NIC, "link", "NIC-T0", {"share": 0.05}, [NIC])),
     (
-        f"kind: loss, link: {NIC}, share: 1, from: h1, evs: [3, 4]",
-        (NIC, "link", "NIC-T0", {"share": 1.0, "from": "h1", "evs": [3, 4]}, [NIC]),
+        f"kind: loss, link: {NIC}, share: 1, from: h1, evs: [2, 3]",
+        (NIC, "link", "NIC-T0", {"share": 1.0, "from": "h1", "evs": [2, 3]}, [NIC]),
     ),
     (f"kind: rate, link: {LINK}, rate: 1Mbps", (LINK, "link", "T0-T1", {"rate_bps": 1e6}, [LINK])),
     (f"kind: rate, link: {LINK}, share: 10%, from: t0_1_1", (LINK, "link", "T0-T1", {"share": 0.1, "from": "t0_1_1"}, [LINK])),
@@ -190,6 +190,17 @@ def test_faults_that_make_no_sense_together_are_refused(tmp_path: Path, entries:
         replayed(tmp_path, apart)
 
 
+def test_faults_that_are_all_on_at_once_are_one_problem_each(tmp_path: Path) -> None:
+    entries = [f"kind: silent, link: {LINK}"] * 20
+    with pytest.raises(ScenarioInvalid) as in_scenario:
+        drawn(*entries)
+    record = drawn(entries[0]).as_dict()
+    record["faults"] = [{**record["faults"][0], "id": f"f{number}"} for number in range(20)]
+    with pytest.raises(ScenarioInvalid) as in_replay:
+        replayed(tmp_path, record)
+    assert [len(caught.value.problems) for caught in (in_scenario, in_replay)] == [19, 19]
+
+
 @pytest.mark.parametrize(
     ("one", "other", "where"),
     [
@@ -245,7 +256,7 @@ def test_churn_keeps_hosts_connected_beside_a_hung_switch_but_minds_no_lossy_lin
 
 
 PLANNED = (
-    "seen by t1_1_1", "from h1", "(NIC-T0), 5%", "evs 3, 4", "1 Mbps", "of silent, t1_1_1-t2_1, h1-t0_1_1", "down 200 ms, up 800 ms",
+    "seen by t1_1_1", "from h1", "(NIC-T0), 5%", "evs 2, 3", "1 Mbps", "of silent, t1_1_1-t2_1, h1-t0_1_1", "down 200 ms, up 800 ms",
     "period 20 ms",
 )  # fmt: skip
 
