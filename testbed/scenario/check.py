@@ -8,6 +8,7 @@ from typing import Any
 
 from testbed.scenario.check_faults import fault_problems
 from testbed.scenario.check_job import job_problems
+from testbed.scenario.faults import missing_evs
 from testbed.scenario.fit import link_problems, packet_problems, tier_problems
 from testbed.scenario.model import build_topology
 from testbed.scenario.options import bgp_problems, transport_problems
@@ -49,16 +50,10 @@ def check(draft: Draft) -> list[Problem]:
 
 
 def _ev_problems(faults: list[tuple[int, Any]], sections: dict[str, Any], topology: Topology) -> Iterator[Problem]:
-    """EVs that no pair of hosts has: a fault of these would do nothing, and not say so."""
     wanted = sections["transport"].mrc.get("evs", 0) if "transport" in sections else 0
-    if not isinstance(wanted, int) or len(topology.hosts) < 2:
-        return
-    counts = {-(-max(wanted, paths) // paths) * paths for paths, _ in topology.path_shapes(topology.hosts[0]).values()}
     for index, spec in faults:
-        high = [ev for ev in getattr(spec, "evs", ()) if ev >= max(counts)]
-        if high:
-            text = f"no pair has EV {', '.join(map(str, high))}: they are numbered from 0 to {max(counts) - 1}"
-            yield Problem(("faults", index, "evs"), text, "see `testbed topo show --paths`, or set transport.mrc.evs")
+        if message := missing_evs(getattr(spec, "evs", ()), topology, wanted):
+            yield Problem(("faults", index, "evs"), message, "see `testbed topo show --paths`, or set transport.mrc.evs")
 
 
 def _fit_problems(sections: dict[str, Any]) -> list[Problem]:

@@ -14,7 +14,7 @@ from typing import Any
 from testbed.scenario.kinds import KINDS, may_overlap, slowed_bps
 from testbed.scenario.model import Scenario
 from testbed.scenario.problems import Place, Problem, ScenarioInvalid, did_you_mean
-from testbed.scenario.schema_faults import ExplicitFault
+from testbed.scenario.schema_faults import MIN_FAULT_S, ExplicitFault
 from testbed.scenario.targets import Target, UnknownTarget, aim, resolve
 from topologies import Topology
 
@@ -119,7 +119,7 @@ def read_faults(path: Path, scenario: Scenario) -> Drawn:
     if not isinstance(items, list):
         raise ScenarioInvalid(str(path), [Problem(("faults",), "must be a list of faults", "give a faults.json that a run wrote")])
     faults = [fault for index, item in enumerate(items) if (fault := _read_fault(item, index, topology, problems))]
-    problems += _duplicate_ids(faults) + _replay_problems(faults, scenario)
+    problems += _duplicate_ids(faults) + _replay_problems(faults, scenario, topology)
     seed = data.get("seed", 0)
     if isinstance(seed, bool) or not isinstance(seed, int):
         problems.append(Problem(("seed",), "must be a whole number"))
@@ -155,8 +155,8 @@ def _read_fault(item: object, index: int, topology: Topology, problems: list[Pro
             problems.append(Problem((*place, name), "must be text"))
     if isinstance(item.get("id"), str) and not _ID.fullmatch(item["id"]):
         problems.append(Problem((*place, "id"), "must be 1 to 32 letters, digits, dots or dashes", "runs number faults f1, f2, ..."))
-    for name in ("at_s", "for_s"):
-        problems += _time_problems(item.get(name), (*place, name))
+    for name, least_s in (("at_s", 0.0), ("for_s", MIN_FAULT_S)):
+        problems += _time_problems(item.get(name), least_s, (*place, name))
     if len(problems) > before:
         return None
     target = _read_target(item, place, topology, problems)
@@ -168,9 +168,9 @@ def _read_fault(item: object, index: int, topology: Topology, problems: list[Pro
     return Fault(item["id"], item["kind"], target.name, target.type, target.tier, at_s, for_s, source, params, target.links)
 
 
-def _time_problems(value: object, place: Place) -> list[Problem]:
-    good = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < 1e9
-    return [] if good else [Problem(place, "must be a number of seconds, 0 or more")]
+def _time_problems(value: object, least_s: float, place: Place) -> list[Problem]:
+    good = isinstance(value, (int, float)) and not isinstance(value, bool) and least_s <= value < 1e9
+    return [] if good else [Problem(place, f"must be a number of seconds, {least_s:g} or more")]
 
 
 def _read_target(item: Mapping[str, Any], place: Place, topology: Topology, problems: list[Problem]) -> Target | None:
@@ -212,20 +212,32 @@ def _duplicate_ids(faults: Iterable[Fault]) -> list[Problem]:
     return problems
 
 
-def _replay_problems(faults: list[Fault], scenario: Scenario) -> list[Problem]:
+def _replay_problems(faults: list[Fault], scenario: Scenario, topology: Topology) -> list[Problem]:
     """What would not work in this run, though each fault by itself is fine."""
     problems, duration_s = list[Problem](), scenario.run.duration_s
     for fault in sorted(faults, key=lambda fault: fault.at_s):
         if fault.end_s > duration_s:
             message = f"lasts until {fault.end_s:g} s, the run only {duration_s:g} s"
             problems.append(Problem((fault.id,), message, "make run.duration longer"))
-        problems += _misfits(fault, scenario)
+        problems += _misfits(fault, scenario, topology)
     return problems + [Problem((faults[at].id,), f"overlaps with {faults[other].id} on {where}") for at, other, where in overlaps(faults)]
 
 
-def _misfits(fault: Fault, scenario: Scenario) -> list[Problem]:
+def missing_evs(evs: Sequence[int], topology: Topology, wanted: object) -> str | None:
+    """What is wrong with EVs that no pair of hosts has: a loss of these would do nothing, and not say so. `wanted`: MRC's `evs`."""
+    if not evs or not isinstance(wanted, int) or len(topology.hosts) < 2:
+        return None
+    limit = max(-(-max(wanted, paths) // paths) * paths for paths, _ in topology.path_shapes(topology.hosts[0]).values())
+    high = [str(ev) for ev in evs if ev >= limit]
+    return f"no pair has EV {', '.join(high)}: they are numbered from 0 to {limit - 1}" if high else None
+
+
+def _misfits(fault: Fault, scenario: Scenario, topology: Topology) -> list[Problem]:
     if fault.kind == "host-slow" and fault.target not in scenario.job_hosts():
         return [Problem((fault.id,), idle_host(fault.target))]
+    wanted = scenario.transport.get("mrc", {}).get("evs", 0)
+    if message := missing_evs(fault.params.get("evs", ()), topology, wanted):
+        return [Problem((fault.id,), message)]
     if fault.kind == "rate":
         try:
             slowed_bps(fault.params.get("rate_bps"), fault.params.get("share"), scenario.links.rate_bps)

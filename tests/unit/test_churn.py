@@ -213,6 +213,7 @@ def test_a_written_list_is_read_back_exactly(tmp_path: Path) -> None:
         ({"target": "t9"}, "$.faults[0].target"),
         ({"at_s": "now"}, "$.faults[0].at_s"),
         ({"for_s": -1}, "$.faults[0].for_s"),
+        ({"for_s": 0}, "$.faults[0].for_s"),
         ({"for_s": 500}, "$.f1"),
         ({"id": "f2"}, "$.faults[1].id"),
         ({"id": None}, "$.faults[0].id"),

@@ -142,6 +142,7 @@ def test_a_fault_too_short_for_the_timeline_or_too_rare_for_the_program_is_refus
         (f"kind: rate, link: {LINK}, rate: 5Mbps", "links.rate=4Mbps", "less than links.rate"),
         ("kind: host-slow, host: h3, share: 25%", "job.hosts=[h1, h2]", "h3 takes no part in the job"),
         ("kind: host-slow, host: h3, share: 25%", "job={kind: streams, flows: [{from: h1, to: h2}]}", "h3 takes no part in the job"),
+        (f"kind: loss, link: {LINK}, share: 5%, evs: [0, 3]", "topology.k=2", "no pair has EV 3"),
     ],
 )
 def test_a_fault_that_a_scenario_has_no_use_for_is_refused_in_it_and_in_a_replay(
