@@ -12,11 +12,11 @@ from testbed.report.sweep_data import relative, series
 
 RATE_UNIT = "bit/s"
 SAID_UNITS = ("x", "base RTTs", "SRTTs")
-UNIT_SUFFIXES = ("_bps", "_srtt", "_rtt", "_share", "_s")
+UNIT_SUFFIXES = ("_bps", "_srtt", "_rtt", "_s")
 
 
 def metric_words(name: str) -> str:
-    """A metric's name for people, without its unit: job_goodput_bps -> "job goodput"."""
+    """A metric's name for people, without its unit: job_goodput_bps -> "job goodput"; a share stays one, since % does not say of what."""
     suffix = next((suffix for suffix in UNIT_SUFFIXES if name.endswith(suffix)), "")
     return name.removesuffix(suffix).replace("_", " ")
 
