@@ -102,6 +102,10 @@ class Fabric:
         self._timed("verify_ports", self._verify_ports)
         self._timed("verify_switches", self._switching.verify)
 
+    def verify_ports(self) -> None:
+        """Reads all ports back from the kernel: with every fault healed they are as they were made. HostError names what is not."""
+        self._verify_ports()
+
     def remove(self) -> None:
         """Takes everything down; works at any stage, also after a failure."""
         self._cpu.close()

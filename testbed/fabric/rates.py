@@ -84,7 +84,10 @@ class LinkRates:
     def _read(self, link: Link, at_a: bool) -> _Former:
         found = self._kernels[_node(link, at_a)].classes(ifindex(link, at_a))
         classes = {class_.handle: class_ for class_ in found}
-        ordered = [classes[handle] for handle in (LINK_CLASS, CONTROL_CLASS, DATA_CLASS)]
+        wanted = (LINK_CLASS, CONTROL_CLASS, DATA_CLASS)
+        if missing := [f"1:{handle & 0xFFFF:x}" for handle in wanted if handle not in classes]:
+            raise HostError(f"{_port(link, at_a)}: its classes {', '.join(missing)} are gone; something else changes this interface")
+        ordered = [classes[handle] for handle in wanted]
         parameters = link_parameters.read(self._program.rows[row_of(link, at_a)])
         return _Former(tuple((class_, _parameters(class_)) for class_ in ordered), parameters)
 
@@ -98,7 +101,7 @@ class LinkRates:
             kernel.change_class(index, class_, attribute(_HTB_PARAMETERS, options))
         set_virtual_rate(self._program, row_of(link, at_a), virtual_bps)
         if tuple(options for _class, options in self._read(link, at_a).classes) != tuple(options for _class, options in classes):
-            raise HostError(f"link {link.name}, port of {_node(link, at_a)}: its rate is not as set; something else changes its classes")
+            raise HostError(f"{_port(link, at_a)}: its rate is not as set; something else changes its classes")
 
 
 def set_virtual_rate(program: LinkProgram, number: int, rate_bps: int) -> None:
@@ -130,3 +133,7 @@ def _parameters(class_: TrafficObject) -> bytes:
 
 def _node(link: Link, at_a: bool) -> str:
     return (link.a if at_a else link.b).node
+
+
+def _port(link: Link, at_a: bool) -> str:
+    return f"link {link.name}, port of {_node(link, at_a)}"

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from testbed.errors import TestbedError
+from testbed.errors import HostError, TestbedError
 from testbed.faults.actions import ACTIONS, Act, FaultyFabric, nothing
 from testbed.scenario.faults import Fault
 from testbed.scenario.kinds import KINDS
@@ -92,7 +92,10 @@ class Injector:
         return self._stop.wait(max(0.0, self._start + at_s - time.monotonic()))
 
     def _perform(self, event: str, fault: Fault, planned_s: float, act: Act, **more: Any) -> None:
-        issued, effective = act(self._fabric, fault)
+        try:
+            issued, effective = act(self._fabric, fault)
+        except HostError as error:
+            raise HostError(f"{fault.kind} on {fault.target} ({fault.id}) could not be carried out: {error}") from error
         self._record(
             {
                 "t": effective,

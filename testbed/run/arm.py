@@ -122,7 +122,8 @@ class ArmRun:
         ended_by: BaseException | None = None
         try:
             self._run_job(fabric, live)
-        except (KeyboardInterrupt, TestbedError, OSError) as reason:
+            fabric.verify_ports()
+        except (KeyboardInterrupt, Exception) as reason:  # noqa: BLE001 - it goes on below
             ended_by = reason
         finally:
             live.close()

@@ -141,6 +141,28 @@ def test_an_arm_that_fails_leaves_the_others_results(tmp_path: Path) -> None:
     assert (manifest["complete"], manifest["interrupted"]) == (False, False)
 
 
+@pytest.mark.parametrize(
+    ("kind", "says"),
+    [
+        ("kind: rate, share: 50%", "rate on h1-t0_1_1 (f1) could not be carried out: link h1-t0_1_1, port of h1: its classes"),
+        ("kind: loss, share: 1%", "link h1-t0_1_1, port h1-eth0: not as set up"),
+    ],
+)
+def test_a_port_that_is_not_what_it_was_ends_the_run_and_is_named(tmp_path: Path, kind: str, says: str) -> None:
+    """Somebody takes a port's queues away while a fault is on: healing it finds that out, or the look at all ports behind the job."""
+    faults = f"faults=[{{{kind}, link: h1-t0_1_1, at: 600ms, for: 3s}}]"
+    process = start(tmp_path, SMALL, "--json", "--set", faults, "--set", "run.duration=5s")
+    eventually(lambda: found(tmp_path, "*/*/mrc/1/agents/h1.steps.csv", 12), process)
+    node = next(pid for pid in marked(process.pid) if b"mininet:h1\0" in Path(f"/proc/{pid}/cmdline").read_bytes())
+    subprocess.run(["nsenter", "-t", str(node), "-n", "tc", "qdisc", "del", "dev", "h1-eth0", "root"], check=True)
+    assert process.wait(60) == 3
+    answer = json.loads((tmp_path / "out").read_text())
+    assert says in answer["problems"][0]
+    folder = Path(answer["run"])
+    assert says in json.loads((folder / "mrc" / "1" / "arm.json").read_text())["error"]
+    assert (folder / "report.html").is_file()
+
+
 def test_a_full_disk_ends_the_run_and_is_told(tmp_path: Path) -> None:
     small = tmp_path / "small disk"
     small.mkdir()

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from testbed.errors import TestbedError
+from testbed.errors import HostError, TestbedError
 from testbed.faults.actions import ACTIONS, flap_changes
 from testbed.faults.injector import Injector
 from testbed.link_settings import LinkSettings
@@ -143,6 +143,14 @@ def test_whatever_goes_wrong_in_a_fault_ends_the_run(fabric, error):
     injector = injector_of(fabric, [fault("f1", "silent", LINK, 0, 1)])
     injector.start()
     with pytest.raises(type(error), match="no"):
+        injector.finish()
+
+
+def test_a_fault_that_the_kernel_refuses_is_named(fabric):
+    fabric.error = HostError("No such device")
+    injector = injector_of(fabric, [fault("f1", "silent", LINK, 0, 1)])
+    injector.start()
+    with pytest.raises(HostError, match=rf"silent on {LINK} \(f1\) could not be carried out: No such device"):
         injector.finish()
 
 
