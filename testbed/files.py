@@ -15,9 +15,19 @@ def write_text(path: Path, text: str) -> None:
     try:
         temporary.write_text(text, encoding="utf-8")
         temporary.replace(path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise named(error, path) from None
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def named(error: OSError, path: Path) -> OSError:
+    """The error with the file's name in it: a failed write, as on a full disk, does not tell where by itself."""
+    if error.filename is None:
+        error.filename = str(path)
+    return error
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from testbed.collect.cpu import CpuTimes, read_cpu_times, read_run_queue, shares
+from testbed.files import named
 from topologies import Topology
 
 PERIOD_S = 0.5
@@ -33,7 +34,7 @@ class Sampler:
     """Samples until stopped. `counters` is the live view of the BPF map: one row a link direction."""
 
     def __init__(self, topology: Topology, counters: Callable[[], Any], folder: Path, start_mono: float) -> None:
-        self._topology, self._counters, self._start = topology, counters, start_mono
+        self._topology, self._counters, self._folder, self._start = topology, counters, folder, start_mono
         self._link_file = (folder / "links.csv").open("w", newline="")
         self._cpu_file = (folder / "cpu.csv").open("w", newline="")
         self._links, self._cpu = csv.writer(self._link_file), csv.writer(self._cpu_file)
@@ -51,7 +52,7 @@ class Sampler:
     def check(self) -> None:
         """Raises what kept the sampler from going on, if anything did."""
         if self._error is not None:
-            raise self._error
+            raise named(self._error, self._folder) if isinstance(self._error, OSError) else self._error
 
     def stop(self) -> None:
         """Takes a last sample and closes the files; OSError if they are not complete."""

@@ -1,5 +1,6 @@
 """Files that are replaced whole, and whose they are under sudo."""
 
+import errno
 import os
 
 import pytest
@@ -18,6 +19,14 @@ def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path):
     with pytest.raises(UnicodeEncodeError):
         write_text(tmp_path / "x", "half" + chr(0xD800))
     assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("x", "old")]
+
+
+def test_a_full_disk_is_told_with_the_file(tmp_path):
+    (tmp_path / "x.part").symlink_to("/dev/full")
+    with pytest.raises(OSError, match=str(tmp_path / "x")) as caught:
+        write_text(tmp_path / "x", "new")
+    assert caught.value.errno == errno.ENOSPC
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_what_json_does_not_know_is_text(tmp_path):
