@@ -16,6 +16,7 @@ from testbed.cli.output import Output, quiet_stdout
 from testbed.cli.progress import reporting
 from testbed.errors import HostError, UsageError
 from testbed.files import make_folder
+from testbed.units import counted
 
 if TYPE_CHECKING:
     from testbed.cli.targets import Fabric
@@ -104,7 +105,7 @@ def doctor() -> Output:
     lines = [f"{_mark(check.ok, check.required):7}  {check.name}: {check.detail}" for check in checks]
     hints = dict.fromkeys(check.hint for check in checks if not check.ok and check.hint)
     lines += [f"  to do: {', '.join(check.name for check in checks if not check.ok and check.hint == hint)}: {hint}" for hint in hints]
-    verdict = f"{len(missing)} required things are missing" if missing else "this machine can run the testbed"
+    verdict = f"missing: {counted(len(missing), 'required thing')}" if missing else "this machine can run the testbed"
     data = {"ok": not missing, "checks": [asdict(check) for check in checks]}
     return Output(data, [*lines, verdict], HostError.exit_code if missing else 0)
 

@@ -12,6 +12,7 @@ from testbed.report import effects
 from testbed.report.model import ArmRun
 from testbed.report.reading import RunData
 from testbed.scenario.derived_links import TRANSPORT_OF_ARM as RUN_ARMS
+from testbed.units import counted
 
 LABELS: Mapping[str, str] = {
     "mrc": "MRC", "mrc-no-trim": "MRC, switches without trimming", "rc-bgp": "RC over BGP", "rc-bgp-ovs": "RC over BGP (OVS)",
@@ -176,11 +177,11 @@ def hold_sentence(data: RunData) -> str:
         hold_s = bgp_parameters(run).get("hold_s")
         silent = [fault for fault in run.faults if fault.kind == "silent" and fault.happened]
         lasted = [fault.end_s - fault.begin_s for fault in silent if fault.end_s is not None]
-        if isinstance(hold_s, int | float) and lasted:
-            short = sum(seconds < hold_s for seconds in lasted)
+        short = sum(seconds < hold_s for seconds in lasted) if isinstance(hold_s, int | float) else 0
+        if short:
             return (
-                f"{short} of {len(lasted)} silent faults were over before BGP's hold timer ({hold_s:g} s): what ended their stalls was "
-                "their own end, not the routers."
+                f"Of {counted(len(lasted), 'silent fault')} {short} ended before BGP's hold timer ({hold_s:g} s): what ended such a stall "
+                "was not the routers, but the fault's own end or the transport's giving up."
             )
     return ""
 

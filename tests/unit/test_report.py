@@ -316,7 +316,12 @@ def test_a_faults_row_tells_how_long_it_lasted(whole):
 
 
 def test_silent_faults_shorter_than_the_hold_timer_are_counted(whole):
-    assert context.hold_sentence(read_run(whole)).startswith("2 of 2 silent faults were over before BGP's hold timer (9 s)")
+    assert context.hold_sentence(read_run(whole)).startswith("Of 2 silent faults 2 ended before BGP's hold timer (9 s)")
+
+
+def test_without_a_fault_shorter_than_the_hold_timer_nothing_is_said_of_it(whole, monkeypatch):
+    monkeypatch.setattr(context, "bgp_parameters", lambda _run: {"hold_s": 0.1})
+    assert context.hold_sentence(read_run(whole)) == ""
 
 
 def test_hostile_text_is_escaped(page):
