@@ -111,6 +111,6 @@ def write_figures(data: RunData, summary: dict[str, Any]) -> list[Path]:
             style.stamp(figure, summary["fidelity"]["verdict"])
             for kind in FORMATS:
                 path = folder / f"{name}.{kind}"
-                figure.savefig(path, dpi=style.DPI, metadata={"Date": None} if kind == "svg" else None)
+                style.save(figure, path)
                 written.append(path)
     return written

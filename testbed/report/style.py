@@ -8,6 +8,7 @@ import textwrap
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 import matplotlib
@@ -20,6 +21,7 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.patches import Patch
 
+from testbed.files import named
 from testbed.report.context import LABELS, LISTED
 from testbed.report.model import ArmRun
 
@@ -205,3 +207,11 @@ def say_nothing_to_show(axes: Axes, text: str) -> None:
     """An honest empty panel."""
     axes.set_axis_off()
     axes.text(0.5, 0.5, "\n".join(textwrap.wrap(text, 70)), ha="center", va="center", transform=axes.transAxes, color="#555555")
+
+
+def save(figure: Figure, path: Path) -> None:
+    """Writes a figure in the format of its file; without a date, so that the same run gives the same file. OSError names the file."""
+    try:
+        figure.savefig(path, dpi=DPI, metadata={"Date": None} if path.suffix == ".svg" else None)
+    except OSError as error:
+        raise named(error, path) from None

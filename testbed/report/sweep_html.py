@@ -37,7 +37,7 @@ def write_pictures(folder: Path, data: Mapping[str, Any]) -> list[Path]:
         figure = plot_sweep.draw(data)
         style.stamp(figure, data["fidelity"]["verdict"])
         for path in written:
-            figure.savefig(path, dpi=style.DPI, metadata={"Date": None} if path.suffix == ".svg" else None)
+            style.save(figure, path)
     return written
 
 

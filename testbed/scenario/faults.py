@@ -11,6 +11,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from testbed.files import write_json
 from testbed.scenario.kinds import KINDS, may_overlap, slowed_bps
 from testbed.scenario.model import Scenario
 from testbed.scenario.problems import Place, Problem, ScenarioInvalid, did_you_mean
@@ -108,7 +109,7 @@ def overlaps(faults: Sequence[Fault]) -> Iterator[tuple[int, int, str]]:
 
 def write_faults(path: Path, drawn: Drawn) -> None:
     """Writes faults.json."""
-    path.write_text(json.dumps(drawn.as_dict(), indent=1) + "\n", encoding="utf-8")
+    write_json(path, drawn.as_dict())
 
 
 def read_faults(path: Path, scenario: Scenario) -> Drawn:
