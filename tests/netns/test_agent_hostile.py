@@ -14,6 +14,8 @@ from random import Random
 import pytest
 
 from benchmarks.agent_lab import Lab, lab
+from hosts import wire
+from hosts.mrc.frames import Framer, NackFields, SackFields
 from hosts.wire import UDP_PORT
 
 pytestmark = pytest.mark.netns
@@ -43,6 +45,32 @@ def test_replayed_packets_do_no_harm(transport: str):
     assert sum(report["drops"].values()) > 0
 
 
+def test_a_flood_of_replayed_headers_that_claim_to_be_trimmed_does_no_harm():
+    """Nothing protects a trimmed header; those of old data are answered as duplicates, and the ring goes on."""
+
+    def cut(packet: bytes) -> bytes:
+        return wire.trimmed(packet, wire.TRIMMED)
+
+    report = attacked("mrc", lambda net, seen: [cut(packet) for packet in seen if wire.is_write(packet[wire.BTH_OFFSET])] * 50)
+    assert report["drops"]["duplicate"] > 0
+
+
+def test_nacks_and_sacks_of_anything_do_no_harm():
+    """Sealed by one who knows the addresses and guesses all else."""
+    rng = Random(3)
+
+    def forged(net: Lab) -> list[bytes]:
+        framer = Framer(net.address("h1"), net.address("h2"), rng.randrange(1 << 16), rng.randrange(1 << 24), UDP_PORT)
+        nack = framer.nack(rng.randrange(4), NackFields(1, rng.randrange(4), rng.getrandbits(24), rng.getrandbits(16)))
+        sack = framer.sack(
+            1, SackFields(rng.getrandbits(24), False, 0, 1, rng.getrandbits(24), 0, 0, 1, rng.getrandbits(64), 0, 0, 0, 1, 127)
+        )
+        return [bytes(header) + trailer for header, trailer in (nack, sack)]
+
+    report = attacked("mrc", lambda net, seen: [packet for _ in range(PACKETS // 2) for packet in forged(net)])
+    assert report["drops"]["unknown_qp"] >= PACKETS // 2
+
+
 @pytest.mark.parametrize("transport", ["mrc", "rc"])
 def test_flipped_bits_do_no_harm(transport: str):
     rng = Random(2)
@@ -59,9 +87,9 @@ def test_flipped_bits_do_no_harm(transport: str):
 @pytest.mark.parametrize("transport", ["mrc", "rc"])
 @pytest.mark.parametrize(("kind", "argument"), [(PACKET_TOO_BIG, 1280), (UNREACHABLE, 0)])
 def test_icmp_errors_do_not_stop_an_agent(transport: str, kind: int, argument: int):
-    with lab(2) as net, sniffer(net, "h2") as wire:
+    with lab(2) as net, sniffer(net, "h2") as sniffed:
         follow_ring(net, transport)
-        ours = sent_by(wire, own=True)
+        ours = sent_by(sniffed, own=True)
         with in_namespace(net, "h1"):
             sock = socket.socket(socket.AF_INET6, socket.SOCK_RAW, socket.IPPROTO_ICMPV6)
         with sock:
@@ -72,9 +100,9 @@ def test_icmp_errors_do_not_stop_an_agent(transport: str, kind: int, argument: i
 
 def attacked(transport: str, make: Callable[[Lab, list[bytes]], list[bytes]]) -> dict:
     """The report of h2 after its neighbour's namespace threw what `make` says; the ring has gone on with right sums."""
-    with lab(2) as net, sniffer(net, "h2") as wire:
+    with lab(2) as net, sniffer(net, "h2") as sniffed:
         follow_ring(net, transport)
-        seen = [packet[40:] if transport == "mrc" else packet[48:] for packet in sent_by(wire, own=False)]
+        seen = [packet[40:] if transport == "mrc" else packet[48:] for packet in sent_by(sniffed, own=False)]
         protocol = socket.IPPROTO_IPV6 if transport == "mrc" else socket.IPPROTO_UDP
         with in_namespace(net, "h1"):
             sock = socket.socket(socket.AF_INET6, socket.SOCK_RAW if transport == "mrc" else socket.SOCK_DGRAM, protocol)
