@@ -79,24 +79,25 @@ class Prompt(CLI):  # type: ignore[misc]  # Mininet has no types
 
     def do_port(self, line: str) -> None:
         """Set a NIC port of a host down or up. Usage: port h1-eth0 down|up"""
-        words = line.split()
-        if len(words) != 2 or words[1] not in ("down", "up"):
-            raise UsageError("usage: port h1-eth0 down|up")
-        self.fabric.prompt.set_port(words[0], words[1] == "up")
+        port, state = self._arguments(line, "port", 2, ("down", "up"))
+        self.fabric.prompt.set_port(port, state == "up")
 
     def do_hang(self, line: str) -> None:
         """Make a switch forward nothing while its links and sessions stay up. Usage: hang switch on|off"""
-        words = line.split()
-        if len(words) != 2 or words[1] not in ("on", "off"):
-            raise UsageError("usage: hang switch on|off")
-        self.fabric.prompt.set_hang(words[0], words[1] == "on")
+        switch, on = self._arguments(line, "hang", 2)
+        self.fabric.prompt.set_hang(switch, on == "on")
 
     def _link_and_state(self, line: str, command: str, states: tuple[str, ...] | None = ("on", "off")) -> tuple[str, str]:
         """The link between the first two words and the third word, one of `states`."""
+        a, b, state = self._arguments(line, command, 3, states)
+        return self.fabric.topology.link(f"{a}-{b}").name, state
+
+    def _arguments(self, line: str, command: str, count: int, states: tuple[str, ...] | None = ("on", "off")) -> list[str]:
+        """So many words, the last one of `states`; else UsageError with what the command's own text says of its usage."""
         words = line.split()
-        if len(words) != 3 or (states is not None and words[2] not in states):
+        if len(words) != count or (states is not None and words[-1] not in states):
             raise UsageError(f"usage: {getattr(self, f'do_{command}').__doc__.partition('Usage: ')[2]}")
-        return self.fabric.topology.link("-".join(words[:2])).name, words[2]
+        return words
 
     def do_ask(self, line: str) -> None:
         """Ask one switch. Usage: ask switch dump-flows (ovs-ofctl), or with BGP: ask switch show bgp summary"""
