@@ -103,19 +103,18 @@ def flap_changes(fault: Fault) -> Iterator[tuple[float, bool]]:
 
 
 def _cut(fabric: FaultyFabric, fault: Fault) -> Times:
-    """As the fault's `of` says, else its kind."""
-    if fault.params.get("of", fault.kind) == "carrier":
-        return fabric.set_carriers(fault.links, False)
-    return _over([fabric.set_silent(link, True) for link in fault.links])
+    return _set_links(fabric, fault, up=False)
 
 
 def _mend(fabric: FaultyFabric, fault: Fault) -> Times:
+    return _set_links(fabric, fault, up=True)
+
+
+def _set_links(fabric: FaultyFabric, fault: Fault, up: bool) -> Times:
+    """As the fault's `of` says, else its kind."""
     if fault.params.get("of", fault.kind) == "carrier":
-        return fabric.set_carriers(fault.links, True)
-    return _over([fabric.set_silent(link, False) for link in fault.links])
-
-
-def _over(times: Sequence[Times]) -> Times:
+        return fabric.set_carriers(fault.links, up)
+    times = [fabric.set_silent(link, not up) for link in fault.links]
     return times[0][0], times[-1][1]
 
 
