@@ -99,12 +99,13 @@ class Fabric:
 
     def verify(self) -> None:
         """Reads all ports and tables back from kernel and switches; HostError names the link or switch that is not as asked."""
-        self._timed("verify_ports", self._verify_ports)
+        self._timed("verify_ports", self.verify_ports)
         self._timed("verify_switches", self._switching.verify)
 
     def verify_ports(self) -> None:
         """Reads all ports back from the kernel: with every fault healed they are as they were made. HostError names what is not."""
-        self._verify_ports()
+        for node in self.topology.nodes:
+            self._verify_ports_of(node)
 
     def remove(self) -> None:
         """Takes everything down; works at any stage, also after a failure."""
@@ -310,10 +311,6 @@ class Fabric:
 
     def _boot(self) -> None:
         self._switching.start(self.pid, self._in_parallel)
-
-    def _verify_ports(self) -> None:
-        for node in self.topology.nodes:
-            self._verify_ports_of(node)
 
     def _verify_ports_of(self, node: str) -> None:
         ports = links.ports_of(node, self.topology.links_of(node))
