@@ -5,7 +5,7 @@ There is no neighbour discovery on the data path: everything goes to one fixed n
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from ipaddress import IPv6Address
 
 from topologies import Link, Node, Topology
@@ -55,9 +55,8 @@ def host_batch(topology: Topology, host: str, tunnel_mode: str | None) -> str:
 def routed_host_batch(topology: Topology, host: str) -> str:
     """Everything for a host of a routed (BGP) fabric: all other hosts through all its ports, the kernel hashes flows over them."""
     node, links = topology.nodes[host], topology.links_of(host)
-    hops = " ".join(f"nexthop via {GATEWAY} dev {link.a.ifname}" for link in links)
     on_ports = [f"addr add {host_address(node)}/128 dev {link.a.ifname} nodad" for link in links]
-    return "\n".join([*_addresses(node), *_gateways(links), *on_ports, f"route add {HOST_BLOCK} {hops}"]) + "\n"
+    return "\n".join([*_addresses(node), *_gateways(links), *on_ports, _through("add", links)]) + "\n"
 
 
 def port_batch(topology: Topology, host: str, link: Link, tunnel_mode: str | None) -> str:
@@ -67,9 +66,14 @@ def port_batch(topology: Topology, host: str, link: Link, tunnel_mode: str | Non
 
 def routed_port_batch(topology: Topology, host: str, link: Link, up: Collection[str]) -> str:
     """The same for a host of a routed fabric. `up`: its ports that are up; the route leads through all of them, in order."""
-    hops = " ".join(f"nexthop via {GATEWAY} dev {other.a.ifname}" for other in topology.links_of(host) if other.a.ifname in up)
     own = "".join(line + "\n" for line in routed_host_batch(topology, host).splitlines() if not line.startswith("route "))
-    return _again(own, link) + f"route replace {HOST_BLOCK} {hops}\n"
+    return _again(own, link) + _through("replace", [other for other in topology.links_of(host) if other.a.ifname in up]) + "\n"
+
+
+def _through(verb: str, links: Iterable[Link]) -> str:
+    """The route of a routed host to all others, through all of these ports."""
+    hops = " ".join(f"nexthop via {GATEWAY} dev {link.a.ifname}" for link in links)
+    return f"route {verb} {HOST_BLOCK} {hops}"
 
 
 def _again(batch: str, link: Link) -> str:
