@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from random import Random
 
 from hosts import wire
 from hosts.core import Completion, Event, QpError, Transmit
 from hosts.mrc import MrcCore, MrcParams
 from hosts.mrc.channel import Channel, Conditions, Host, peer_spec
+from hosts.mrc.evs import EvSet
 from hosts.mrc.frames import Framer, SackFields, parse_sack
+from hosts.mrc.loss import Packet
+
+
+def connected(params: MrcParams, paths: int, region: bytearray, seed: int) -> tuple[MrcCore, MrcCore]:
+    """Sender a and receiver b, which has the region."""
+    a = MrcCore("a", "fd00::a", params, {"b": peer_spec("b", "fd00::b", paths)}, {}, memoryview(bytearray(0)), seed)
+    b = MrcCore("b", "fd00::b", params, {}, {"a": peer_spec("a", "fd00::a", paths)}, memoryview(region), seed)
+    a.connect({"b": b.attributes()})
+    b.connect({"a": a.attributes()})
+    return a, b
+
 
 START_S = 100.0
 WORLD_BYTES = 1 << 20
@@ -18,27 +31,30 @@ class World:
     """Sender a, receiver b, the channel between, and what they reported."""
 
     def __init__(self, conditions: Conditions = Conditions(), paths: int = 4, seed: int = 1, **params: float) -> None:  # noqa: B008
-        settings = MrcParams.from_mapping(params)
         self.region = bytearray(WORLD_BYTES)
-        self.a = MrcCore("a", "fd00::a", settings, {"b": peer_spec("b", "fd00::b", paths)}, {}, memoryview(bytearray(0)), seed)
-        self.b = MrcCore("b", "fd00::b", settings, {}, {"a": peer_spec("a", "fd00::a", paths)}, memoryview(self.region), seed)
-        self.a.connect({"b": self.b.attributes()})
-        self.b.connect({"a": self.a.attributes()})
+        self.a, self.b = connected(MrcParams.from_mapping(params), paths, self.region, seed)
         self.host_a, self.host_b = Host("a", self.a), Host("b", self.b)
         self.channel = Channel(self.host_a, self.host_b, conditions, seed, START_S)
         self.completions: list[Completion] = []
         self.errors: list[QpError] = []
         self.events: list[Event] = []
         self.expected = bytearray(WORLD_BYTES)
-        self._rng, self._posted, self._kept = Random(seed), 0, []
+        self._rng, self._posted = Random(seed), 0
 
     def post(self, size_bytes: int, at: int | None = None) -> None:
-        """Queues a message of random bytes, by default behind the former ones."""
+        """Queues a message of random bytes, by default to anywhere in the region."""
         data = self._rng.randbytes(size_bytes)
         start = self._rng.randrange(WORLD_BYTES - size_bytes + 1) if at is None else at
         self.expected[start : start + size_bytes] = data
         self.a.post_write(self.channel.now, "b", memoryview(data), start, self._posted)
         self._posted += 1
+
+    def post_row(self, sizes_bytes: Iterable[int]) -> None:
+        """Queues messages that lie one behind the other, from the region's start."""
+        offset = 0
+        for size_bytes in sizes_bytes:
+            self.post(size_bytes, offset)
+            offset += size_bytes
 
     def run(self, seconds: float) -> None:
         """Until everything is delivered and acknowledged, the QP failed, or the time is over."""
@@ -79,13 +95,11 @@ class Pair:
     def __init__(self, paths: int = 4, **params: float) -> None:
         settings = MrcParams.from_mapping({"initial_psn": 1000, "idle_probes": 0, "cwnd_initial_packets": 0, **params})
         self.region = bytearray(PAIR_BYTES)
-        self.a = MrcCore("a", "fd00::a", settings, {"b": peer_spec("b", "fd00::b", paths)}, {}, memoryview(bytearray(0)), 1)
-        self.b = MrcCore("b", "fd00::b", settings, {}, {"a": peer_spec("a", "fd00::a", paths)}, memoryview(self.region), 1)
-        self.a.connect({"b": self.b.attributes()})
-        self.b.connect({"a": self.a.attributes()})
-        attributes = self.b.attributes()
+        self.a, self.b = connected(settings, paths, self.region, 1)
+        attributes, send_qp = self.b.attributes(), self.a.attributes()["send_qps"]["b"]
         self.rkey, self.base, self.qp = attributes["rkey"], attributes["base"], attributes["receive_qps"]["a"]
-        self.framer = Framer("fd00::a", "fd00::b", self.a.attributes()["send_qps"]["b"], self.qp, wire.UDP_PORT)
+        self.framer = Framer("fd00::a", "fd00::b", send_qp, self.qp, wire.UDP_PORT)
+        self.answering_framer = Framer("fd00::b", "fd00::a", 1, send_qp, wire.UDP_PORT)  # for SACKs and NACKs that b did not send
 
     def send(self, size_bytes: int = 4096, now: float = NOW) -> list[bytes]:
         """Posts a message and returns its packets."""
@@ -94,10 +108,7 @@ class Pair:
 
     def give(self, *packets: bytes, now: float = NOW) -> list[SackFields]:
         """Delivers packets to b and returns the SACKs."""
-        for packet in packets:
-            self.b.on_datagram(now, 0, memoryview(packet))
-        self.b.on_receive_done(now)
-        return [parse_sack(memoryview(on_wire(t))) for t in self.b.transmit(now)]
+        return [parse_sack(memoryview(on_wire(t))) for t in answers(self, *packets, now=now)]
 
     def drops(self) -> dict[str, int]:
         return self.b.report()["drops"]
@@ -137,3 +148,16 @@ def tell(pair: Pair, *transmits: Transmit, now: float = NOW) -> list[bytes]:
 
 def states(core: MrcCore) -> list[str]:
     return [row[2] for row in core.path_rows()]
+
+
+# Parts of a core on their own
+
+
+def ev_set(count: int = 8, **params: float) -> EvSet:
+    """EVs over `count` paths."""
+    return EvSet(peer_spec("b", "fd00::b", count).paths, MrcParams.from_mapping(params), Random(1))
+
+
+def empty_packet(psn: int = 0) -> Packet:
+    """One for the books of what is under way, where only its number counts."""
+    return Packet(psn, 0, (0, 0), 0, memoryview(b""), None)

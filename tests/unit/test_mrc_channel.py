@@ -259,10 +259,7 @@ def test_delivered_exactly_once_or_a_qp_error(seed, paths, loss, duplication, ji
     dead = tuple((path % paths, START_S + start, START_S + start + length) for path, start, length in deaths)
     extra = {path: 0.0005 * path for path in range(paths)}
     world = World(Conditions(0.001, jitter_s, 100e6, loss, duplication, extra, {}, dead), paths, seed, initial_psn=first_psn)
-    offset = 0
-    for size in sizes:
-        world.post(size, offset)
-        offset += size
+    world.post_row(sizes)
     world.run(120)
     assert world.settled()
     if not world.errors:

@@ -6,13 +6,12 @@ from random import Random
 from typing import Any
 
 import pytest
-from mrc_lab import NOW, Pair, World, answers, entropy_of, on_wire, tell
+from mrc_lab import NOW, Pair, World, answers, entropy_of, ev_set, on_wire, tell
 
 from hosts import wire
 from hosts.mrc import MrcParams
-from hosts.mrc.channel import Conditions, peer_spec
-from hosts.mrc.evs import EvSet
-from hosts.mrc.frames import Framer, SackFields, parse_sack
+from hosts.mrc.channel import Conditions
+from hosts.mrc.frames import SackFields, parse_sack
 from testbed.errors import UsageError
 
 
@@ -38,7 +37,7 @@ class Watched:
 
 
 def sack(pair: Pair, say: SackFields) -> bytes:
-    header, trailer = Framer("fd00::b", "fd00::a", 1, pair.a.attributes()["send_qps"]["b"], wire.UDP_PORT).sack(0, say)
+    header, trailer = pair.answering_framer.sack(0, say)
     return bytes(header) + trailer
 
 
@@ -120,10 +119,6 @@ def test_a_mark_of_an_ev_that_does_not_exist_changes_no_ev(skip: int) -> None:
 
 
 # The rotation
-
-
-def ev_set(count: int) -> EvSet:
-    return EvSet(peer_spec("b", "fd00::b", count).paths, MrcParams(), Random(1))
 
 
 def test_a_skipped_ev_misses_one_rotation_and_is_good_again() -> None:

@@ -7,21 +7,20 @@ from random import Random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mrc_lab import NOW, PAIR_BYTES, Pair, answers, entropy_of, on_wire, opcode_of, psn_of, states, tell
+from mrc_lab import NOW, PAIR_BYTES, Pair, answers, empty_packet, entropy_of, ev_set, on_wire, opcode_of, psn_of, states, tell
 
 from hosts import wire
 from hosts.mrc import MrcParams
-from hosts.mrc.channel import peer_spec
 from hosts.mrc.evs import EvSet
-from hosts.mrc.frames import Framer, NackFields, parse_nack, parse_sack
-from hosts.mrc.loss import Allowance, Flight, Packet
+from hosts.mrc.frames import NackFields, parse_nack, parse_sack
+from hosts.mrc.loss import Allowance, Flight
 from hosts.mrc.receiver import MOST_READY
 from hosts.mrc.window import RttEstimator
 
 
 def nack(pair: Pair, say: NackFields) -> bytes:
     """A NACK that b did not send."""
-    header, trailer = Framer("fd00::b", "fd00::a", 1, pair.a.attributes()["send_qps"]["b"], wire.UDP_PORT).nack(0, say)
+    header, trailer = pair.answering_framer.nack(0, say)
     return bytes(header) + trailer
 
 
@@ -317,12 +316,12 @@ def test_what_came_after_all_is_no_longer_called_nacked() -> None:
 
 def flight() -> tuple[Flight, EvSet]:
     params = MrcParams()
-    return Flight(Allowance(params, RttEstimator(params))), EvSet(peer_spec("b", "fd00::b", 2).paths, params, Random(1))
+    return Flight(Allowance(params, RttEstimator(params))), ev_set(2)
 
 
 def test_the_only_transmission_beside_a_trimmed_one_is_known_to_have_arrived() -> None:
     books, evs = flight()
-    packet = Packet(0, 0, (0, 0), 0, memoryview(b""), None)
+    packet = empty_packet()
     books.trimmed(books.send(packet, evs.evs[0], NOW, 1))
     books.send(packet, evs.evs[1], NOW, 2)
     books.arrived(packet, NOW, None)
@@ -332,13 +331,13 @@ def test_the_only_transmission_beside_a_trimmed_one_is_known_to_have_arrived() -
 def test_nothing_is_remembered_of_an_ev_on_which_everything_is_trimmed() -> None:
     books, evs = flight()
     for number in range(100):
-        books.trimmed(books.send(Packet(number, 0, (0, 0), 0, memoryview(b""), None), evs.evs[0], NOW, number))
+        books.trimmed(books.send(empty_packet(number), evs.evs[0], NOW, number))
     assert (len(evs.evs[0].sent), books.count, books.oldest()) == (0, 0, None)
 
 
 def test_a_trimmed_copy_is_never_taken_for_what_arrived() -> None:
     books, evs = flight()
-    packet = Packet(0, 0, (0, 0), 0, memoryview(b""), None)
+    packet = empty_packet()
     books.send(packet, evs.evs[0], NOW, 1)
     books.trimmed(books.send(packet, evs.evs[1], NOW, 2))
     books.arrived(packet, NOW, None)

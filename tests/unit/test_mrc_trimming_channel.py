@@ -63,10 +63,8 @@ def test_every_message_arrives_once_whatever_switches_do(
 ) -> None:
     dead = tuple((path % paths, START_S + start, START_S + start + length) for path, start, length in deaths)
     conditions = Conditions(0.001, jitter_s, 100e6, loss, duplication, {}, {}, dead, trimming, marking, queue)
-    world, offset = World(conditions, paths, seed), 0
-    for size in sizes:
-        world.post(size, offset)
-        offset += size
+    world = World(conditions, paths, seed)
+    world.post_row(sizes)
     world.run(120)
     assert world.settled()
     if not world.errors:
@@ -83,10 +81,8 @@ def test_every_message_arrives_once_whatever_switches_do(
     sizes=st.lists(st.integers(1, 250_000), min_size=1, max_size=4),
 )
 def test_trims_and_marks_alone_never_make_a_path_bad(seed, paths, trimming, marking, jitter_s, sizes) -> None:
-    world, offset = World(Conditions(jitter_s=jitter_s, trimming=trimming, marking=marking), paths, seed), 0
-    for size in sizes:
-        world.post(size, offset)
-        offset += size
+    world = World(Conditions(jitter_s=jitter_s, trimming=trimming, marking=marking), paths, seed)
+    world.post_row(sizes)
     world.run(120)
     world.assert_delivered()
     assert world.states("ASSUMED_BAD") == []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from mrc_lab import NOW, Pair, on_wire
+from mrc_lab import NOW, Pair, tell
 from nscc_lab import BDP_FRAMES, FRAME_S, IDLE_S, LAST_HOP_FRAMES, RATE_BPS, Clock, Flow, Incast, Link, Permutation, jain, parameters
 
 from hosts import wire
@@ -217,9 +217,7 @@ def test_with_few_packets_in_flight_packets_ask_for_a_sack_at_once_and_get_one_t
     first, second = pair.send(12_288)
     assert pair.give(first, second) == []
     pair.b.on_timer(NOW + 0.01)
-    for transmit in pair.b.transmit(NOW + 0.01):
-        pair.a.on_datagram(NOW + 0.01, 0, memoryview(on_wire(transmit)))
-    (third,) = (on_wire(transmit) for transmit in pair.a.transmit(NOW + 0.01))
+    (third,) = tell(pair, *pair.b.transmit(NOW + 0.01), now=NOW + 0.01)
     assert [asks(packet) for packet in (first, second, third)] == [False, False, True]
     (say,) = pair.give(third)
     assert not say.cc_flags & wire.HELD
