@@ -11,6 +11,7 @@ from testbed.errors import HostError
 from testbed.fabric.links import ifindex
 from testbed.fabric.losses import Losses
 from testbed.fabric.netlink import Netlink
+from testbed.fabric.reasons import count
 from topologies import Link, Topology
 
 EFFECT_TIMEOUT_S = 5.0
@@ -55,13 +56,13 @@ class LinkAdmin:
     def cut_as_seen_by(self, link: Link, at_a: bool) -> Times:
         """That end is told that the link is down, the other end is not; packets of both directions are lost, the goodbye among them."""
         issued, _ = self._losses.drop("drop_all", _both(link), True)
-        self._set_dormant(link, at_a, 1)
+        self._set_dormant(link, at_a, True)
         return issued, time.monotonic()
 
     def mend_as_seen_by(self, link: Link, at_a: bool) -> Times:
         """One reason less for that end to believe so; packets pass again before it knows."""
         issued, _ = self._losses.drop("drop_all", _both(link), False)
-        self._set_dormant(link, at_a, -1)
+        self._set_dormant(link, at_a, False)
         return issued, time.monotonic()
 
     def is_down(self, link: Link, at_a: bool) -> bool:
@@ -82,23 +83,17 @@ class LinkAdmin:
         with self._lock:
             issued = time.monotonic()
             for link, at_a in ends:
-                key = (link.name, at_a)
-                before = self._down[key]
-                self._down[key] = max(0, before + (-1 if up else 1))
-                if (before == 0) != (self._down[key] == 0):
-                    self._set(link, at_a, self._down[key] == 0)
+                if count(self._down, (link.name, at_a), more=not up):
+                    self._set(link, at_a, up)
         self._await_carriers([link for link, _at_a in ends])
         return issued, time.monotonic()
 
-    def _set_dormant(self, link: Link, at_a: bool, reasons: int) -> None:
+    def _set_dormant(self, link: Link, at_a: bool, dormant: bool) -> None:
         """Counts, and tells the kernel of the first and of the last; HostError if it does not do it."""
-        kernel, key = self._kernels[(link.a if at_a else link.b).node], (link.name, at_a)
+        kernel = self._kernels[(link.a if at_a else link.b).node]
         with self._lock:
-            before = self._dormant[key]
-            self._dormant[key] = max(0, before + reasons)
-            if (before == 0) == (self._dormant[key] == 0):
+            if not count(self._dormant, (link.name, at_a), more=dormant):
                 return
-            dormant = self._dormant[key] > 0
             kernel.set_dormant(ifindex(link, at_a), dormant)
             found = kernel.interface(ifindex(link, at_a))
             if found.has_carrier and found.is_running is dormant:

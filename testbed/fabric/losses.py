@@ -13,6 +13,7 @@ from typing import Any, Literal
 from testbed.errors import UsageError
 from testbed.fabric import link_parameters
 from testbed.fabric.bpf import MAX_EVS, LinkProgram, row_of
+from testbed.fabric.reasons import count
 from topologies import Link
 
 Times = tuple[float, float]
@@ -54,11 +55,10 @@ class Losses:
         with self._lock:
             issued = time.monotonic()
             for link, from_a in directions:
-                key = (field, row_of(link, from_a))
-                self._whole[key] = max(0, self._whole[key] + (1 if on else -1))
-                if on and self._whole[key] == 1:
-                    self._program.rows["first_drop_ns"][key[1]] = 0
-                self._program.rows[field][key[1]] = self._whole[key]
+                number = row_of(link, from_a)
+                if count(self._whole, (field, number), more=on) and on:
+                    self._program.rows["first_drop_ns"][number] = 0
+                self._program.rows[field][number] = self._whole[field, number]
             return issued, time.monotonic()
 
     def lose(self, link: Link, reason: str, chance: Chance, ends: Iterable[bool] = BOTH) -> Times:
