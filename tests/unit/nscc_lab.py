@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from random import Random
 
+from mrc_lab import on_wire
+
 from hosts import wire
 from hosts.core import PathSpec, PeerSpec, Transmit
 from hosts.mrc import MrcCore, MrcParams
@@ -68,9 +70,7 @@ class Link:
     rate_bps: float = RATE_BPS
     dead: tuple[float, float] = (0.0, 0.0)
     seen: list[tuple[float, float]] = field(default_factory=list)
-    marked: int = 0
     trimmed: int = 0
-    dropped: int = 0
     _free_s: float = 0.0
     _last_s: float = 0.0
 
@@ -80,7 +80,6 @@ class Link:
         frame_s = FRAME_BYTES * BITS_PER_BYTE / self.rate_bps
         queue = max(0.0, self._free_s - now) / frame_s
         if self.dead[0] <= now < self.dead[1] or (whole and self.drop_frames and queue + 1 > self.drop_frames) or self._loses():
-            self.dropped += 1
             return
         if whole and self.trim_frames and queue + 1 > self.trim_frames:
             self.trimmed += 1
@@ -102,8 +101,12 @@ class Link:
         low, high = self.mark_frames
         if not high or self.clock.rng.random() * (high - low) >= queue - low:
             return packet
-        self.marked += 1
         return wire.marked(packet)
+
+    def mean_queue(self, since_s: float) -> float:
+        """What whole packets met on average from `since_s` on, in frames."""
+        queues = [queue for at, queue in self.seen if at > since_s]
+        return sum(queues) / len(queues)
 
 
 class Host:
@@ -137,7 +140,7 @@ class Host:
 
     def _send(self, transmit: Transmit) -> None:
         links, quiet_s, target = self.routes[transmit.destination]
-        packet = bytes(transmit.header) + bytes(transmit.payload) + transmit.trailer
+        packet = on_wire(transmit)
         if transmit.control or not links:
             self.clock.at(self.clock.now + quiet_s, lambda: target.receive(packet))
         else:
@@ -152,14 +155,12 @@ def _forward(packet: bytes, links: Sequence[Link], target: Host) -> None:
 
 
 class Flow:
-    """Messages back to back from a host of its own to a host of its own, over `paths`; `ports` NIC ports take turns with them."""
+    """Messages back to back from a host of its own to a host of its own, over `paths`."""
 
-    def __init__(
-        self, clock: Clock, name: str, paths: Sequence[Sequence[Link]], params: MrcParams, start_s: float = 0.0, ports: int = 1
-    ) -> None:
+    def __init__(self, clock: Clock, name: str, paths: Sequence[Sequence[Link]], params: MrcParams, start_s: float = 0.0) -> None:
         self.clock, self.idle, self._told = clock, False, list[tuple[float, int]]()
         self._data, quiet_s, seed = memoryview(bytes(MESSAGE_BYTES)), sum(link.delay_s for link in paths[0]), clock.rng.randrange(1 << 30)
-        here, there = (_peer(f"{name}-{end}", f"fd00::{end}", len(paths), ports) for end in "ab")
+        here, there = (_peer(f"{name}-{end}", f"fd00::{end}", len(paths)) for end in "ab")
         self.core = MrcCore(here.name, here.address, params, {there.name: there}, {}, memoryview(bytearray(0)), seed)
         peer = MrcCore(there.name, there.address, params, {}, {here.name: here}, memoryview(bytearray(MESSAGE_BYTES)), seed)
         self.core.connect({there.name: peer.attributes()})
@@ -184,18 +185,13 @@ class Flow:
         first, last = (self._told[min(bisect_left(self._told, (at, 0)), len(self._told) - 1)][1] for at in (start_s, end_s))
         return (last - first) / PAYLOAD_BYTES * FRAME_S / (end_s - start_s)
 
-    @property
-    def window(self) -> float:
-        """The congestion window in packets."""
-        return float(self.core.flow_rows()[0][4])
-
     def count(self, name: str) -> int:
         """A counter of the sender's report."""
         return int(self.core.report()[name])
 
 
-def _peer(name: str, address: str, paths: int, ports: int) -> PeerSpec:
-    return PeerSpec(name, address, tuple(PathSpec(i, i % ports, f"{name}/{i}", 1, (f"{name}-path{i}",)) for i in range(paths)))
+def _peer(name: str, address: str, paths: int) -> PeerSpec:
+    return PeerSpec(name, address, tuple(PathSpec(i, 0, f"{name}/{i}", 1, (f"{name}-path{i}",)) for i in range(paths)))
 
 
 def parameters(trimming: bool = True, **given: float) -> MrcParams:
@@ -203,32 +199,39 @@ def parameters(trimming: bool = True, **given: float) -> MrcParams:
     return MrcParams.from_mapping({"link_rate_bps": RATE_BPS, "trimming": trimming, **given})
 
 
-class Incast:
-    """Hosts that send over a link of their own, one of `PATHS` links of the core and one last hop that all share."""
+class Network:
+    """Flows, the first of which sends from `start_s`."""
 
-    def __init__(
-        self, senders: int, trimming: bool = True, wire_s: float = 0.0002, seed: int = 1, every_s: float = 0.0, **given: float
-    ) -> None:
+    def __init__(self, seed: int = 1) -> None:
         self.clock = Clock(seed)
         self.start_s = self.clock.now + IDLE_S
-        depth, last_depth = (
-            {"trim_frames" if trimming else "drop_frames": frames} for frames in (CORE_FRAMES, LAST_HOP_FRAMES)
-        )  # fmt: skip
-        self.core = [Link(self.clock, wire_s, mark_frames=MARK_FRAMES, **depth) for _ in range(PATHS)]
-        self.last = Link(self.clock, wire_s, last_hop=True, **last_depth)
-        self.own = [Link(self.clock, wire_s) for _ in range(senders)]
-        self.flows = []
-        for i, own in enumerate(self.own):
-            paths = [(own, link, self.last) for link in self.core]
-            self.flows.append(Flow(self.clock, f"h{i}", paths, parameters(trimming, **given), i * every_s))
+        self.flows: list[Flow] = []
 
     def run(self, until_s: float) -> None:
         """To `until_s` after the start of the first flow."""
         self.clock.run(self.start_s + until_s)
 
     def shares(self, start_s: float, end_s: float) -> list[float]:
-        """What each flow got of the last hop, of its rate."""
+        """What each flow got of a link's rate."""
         return [flow.share(self.start_s + start_s, self.start_s + end_s) for flow in self.flows]
+
+
+class Incast(Network):
+    """Hosts that send over a link of their own, one of `PATHS` links of the core and one last hop that all share."""
+
+    def __init__(
+        self, senders: int, trimming: bool = True, wire_s: float = 0.0002, seed: int = 1, every_s: float = 0.0, **given: float
+    ) -> None:
+        super().__init__(seed)
+        depth, last_depth = (
+            {"trim_frames" if trimming else "drop_frames": frames} for frames in (CORE_FRAMES, LAST_HOP_FRAMES)
+        )  # fmt: skip
+        self.core = [Link(self.clock, wire_s, mark_frames=MARK_FRAMES, **depth) for _ in range(PATHS)]
+        self.last = Link(self.clock, wire_s, last_hop=True, **last_depth)
+        self.own = [Link(self.clock, wire_s) for _ in range(senders)]
+        for i, own in enumerate(self.own):
+            paths = [(own, link, self.last) for link in self.core]
+            self.flows.append(Flow(self.clock, f"h{i}", paths, parameters(trimming, **given), i * every_s))
 
     @property
     def trimmed(self) -> int:
@@ -245,26 +248,16 @@ class Incast:
         return sum(flow.count(name) for flow in self.flows)
 
 
-class Permutation:
+class Permutation(Network):
     """As many flows as the core has links, each over a link of its own, `PATHS` of the core's in turn, and a last hop of its own."""
 
     def __init__(self, flows: int, wire_s: float = 0.0005, seed: int = 1, **given: float) -> None:
-        self.clock = Clock(seed)
-        self.start_s = self.clock.now + IDLE_S
+        super().__init__(seed)
         core = [Link(self.clock, wire_s, mark_frames=MARK_FRAMES, trim_frames=CORE_FRAMES) for _ in range(flows)]
-        self.flows = []
         for i in range(flows):
             own, last = Link(self.clock, wire_s), Link(self.clock, wire_s, trim_frames=LAST_HOP_FRAMES, last_hop=True)
             paths = [(own, core[(i + j) % flows], last) for j in range(PATHS)]
             self.flows.append(Flow(self.clock, f"h{i}", paths, parameters(**given)))
-
-    def run(self, until_s: float) -> None:
-        """To `until_s` after the start of the flows."""
-        self.clock.run(self.start_s + until_s)
-
-    def shares(self, start_s: float, end_s: float) -> list[float]:
-        """What each flow got of its link."""
-        return [flow.share(self.start_s + start_s, self.start_s + end_s) for flow in self.flows]
 
     def retired(self) -> int:
         """How often a path left use: each time wrongly, since all are whole."""

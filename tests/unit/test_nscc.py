@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from mrc_lab import NOW, Pair, tell
-from nscc_lab import BDP_FRAMES, FRAME_S, IDLE_S, LAST_HOP_FRAMES, RATE_BPS, Clock, Flow, Incast, Link, Permutation, jain, parameters
+from nscc_lab import BDP_FRAMES, FRAME_S, LAST_HOP_FRAMES, RATE_BPS, Flow, Incast, Link, Network, Permutation, jain, parameters
 
 from hosts import wire
 from hosts.core import PathSpec
@@ -242,11 +242,9 @@ def test_the_variation_is_forgotten_by_time_not_by_the_number_of_samples(samples
 @pytest.mark.parametrize("wire_s", [WIRE_S, EMULATED_S])
 def test_one_flow_fills_its_link_with_a_queue_of_the_target_and_two_frames_at_most(wire_s: float) -> None:
     world = Incast(1, wire_s=wire_s)
-    own = world.own[0]
     world.run(8)
     assert world.shares(2, 8)[0] >= 0.95
-    queues = [queue for at, queue in own.seen if at > world.start_s + 2]
-    assert sum(queues) / len(queues) - 1 <= 0.75 * BDP_FRAMES + 2  # the bucket's burst passes a frame early
+    assert world.own[0].mean_queue(world.start_s + 2) - 1 <= 0.75 * BDP_FRAMES + 2  # the bucket's burst passes a frame early
 
 
 @pytest.mark.parametrize("wire_s", [WIRE_S, EMULATED_S])
@@ -337,13 +335,13 @@ def test_the_receivers_penalty_slows_a_flow_of_a_long_way() -> None:
 
 
 def test_many_flows_of_one_host_share_its_own_link_which_neither_marks_nor_trims() -> None:
-    clock = Clock(1)
-    own = Link(clock, EMULATED_S)
-    flows = [Flow(clock, f"h{i}", [(own, Link(clock, EMULATED_S, trim_frames=LAST_HOP_FRAMES))], parameters()) for i in range(8)]
-    start_s = clock.now + IDLE_S
-    clock.run(start_s + 7)
-    shares = [flow.share(start_s + 2, start_s + 7) for flow in flows]
+    world = Network()
+    own = Link(world.clock, EMULATED_S)
+    for i in range(8):
+        last = Link(world.clock, EMULATED_S, trim_frames=LAST_HOP_FRAMES)
+        world.flows.append(Flow(world.clock, f"h{i}", [(own, last)], parameters()))
+    world.run(7)
+    shares = world.shares(2, 7)
     assert sum(shares) >= 0.95
     assert jain(shares) >= 0.9  # whole packets: some windows are 1, others 2
-    queues = [queue for at, queue in own.seen if at > start_s + 2]
-    assert sum(queues) / len(queues) < 2 * BDP_FRAMES
+    assert own.mean_queue(world.start_s + 2) < 2 * BDP_FRAMES
