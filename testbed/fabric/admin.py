@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from testbed.errors import HostError
 from testbed.fabric.links import ifindex
-from testbed.fabric.losses import Losses
+from testbed.fabric.losses import Losses, both
 from testbed.fabric.netlink import Netlink
 from testbed.fabric.reasons import count
 from topologies import Link, Topology
@@ -55,13 +55,13 @@ class LinkAdmin:
 
     def cut_as_seen_by(self, link: Link, at_a: bool) -> Times:
         """That end is told that the link is down, the other end is not; packets of both directions are lost, the goodbye among them."""
-        issued, _ = self._losses.drop("drop_all", _both(link), True)
+        issued, _ = self._losses.drop("drop_all", both(link), True)
         self._set_dormant(link, at_a, True)
         return issued, time.monotonic()
 
     def mend_as_seen_by(self, link: Link, at_a: bool) -> Times:
         """One reason less for that end to believe so; packets pass again before it knows."""
-        issued, _ = self._losses.drop("drop_all", _both(link), False)
+        issued, _ = self._losses.drop("drop_all", both(link), False)
         self._set_dormant(link, at_a, False)
         return issued, time.monotonic()
 
@@ -121,7 +121,3 @@ class LinkAdmin:
     def _set(self, link: Link, at_a: bool, up: bool) -> None:
         end = link.a if at_a else link.b
         self._kernels[end.node].set_up(ifindex(link, at_a), up)
-
-
-def _both(link: Link) -> list[tuple[Link, bool]]:
-    return [(link, True), (link, False)]

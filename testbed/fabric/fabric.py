@@ -20,7 +20,7 @@ from testbed.fabric import hosts, link_parameters, links
 from testbed.fabric.admin import LinkAdmin, Times
 from testbed.fabric.bpf import LinkProgram, build_bpf, row_of
 from testbed.fabric.host_cpu import HostCpu, Pace
-from testbed.fabric.losses import BOTH, Chance, Losses
+from testbed.fabric.losses import BOTH, Chance, Losses, both
 from testbed.fabric.namespaces import offloads_on, switch_offloads_off, write_sysctls
 from testbed.fabric.net import FabricNet
 from testbed.fabric.netlink import Netlink
@@ -161,8 +161,7 @@ class Fabric:
 
         The first packet that it hit is in `first_drop_ns` of `link_counters()`.
         """
-        found = self.topology.link(link)
-        return self._losses.drop("drop_all", [(found, from_a) for from_a in BOTH], on)
+        return self._losses.drop("drop_all", both(self.topology.link(link)), on)
 
     def set_one_way(self, link: str, sender: str, on: bool) -> Times:
         """As `set_silent`, but only what one end sends is lost."""

@@ -23,6 +23,11 @@ BOTH = (True, False)
 _CHANCE = ("loss_probability", "ev_probability", "ev_count", "evs")
 
 
+def both(link: Link) -> list[tuple[Link, bool]]:
+    """Both directions of one link, as `Losses.drop` takes them."""
+    return [(link, from_a) for from_a in BOTH]
+
+
 @dataclass(frozen=True)
 class Chance:
     """A reason to lose packets by chance: a share of all, or (with `evs`) of those with these entropy values."""
