@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
-import zlib
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from hosts.jobs.common import JobError, Lockstep, Outstanding, StepRecord, Write, Wrong, immediate
+from hosts.jobs.common import (
+    CONTRIBUTION_OFFSETS,
+    JobError,
+    Lockstep,
+    LockstepPlan,
+    Outstanding,
+    StepRecord,
+    Write,
+    Wrong,
+    immediate,
+)
 from testbed.errors import UsageError
 
 MAX_RANKS = 1 << 12
-CONTRIBUTION_OFFSETS = 4093
 
 
 @dataclass(frozen=True)
-class AllToAllPlan:
-    """What every rank must agree upon: `vector_bytes` is what one rank holds, and a slice of it goes to each rank."""
-
-    ranks: int
-    vector_bytes: int
-    compute_s: float
-    seed: int
+class AllToAllPlan(LockstepPlan):
+    """A slice of what one rank holds goes to each rank."""
 
     def __post_init__(self) -> None:
         """Refuses what cannot be sliced."""
@@ -31,8 +34,7 @@ class AllToAllPlan:
             raise UsageError(f"job.hosts has {self.ranks} hosts: give 1 to {MAX_RANKS}")
         if self.vector_bytes < self.ranks:
             raise UsageError(f"job.vector_bytes is {self.vector_bytes}: give at least one byte for each of {self.ranks} ranks")
-        if not self.compute_s >= 0:
-            raise UsageError(f"job.compute_s is {self.compute_s}: give 0 or more seconds")
+        super().__post_init__()
 
     @property
     def slot_bytes(self) -> int:
@@ -62,8 +64,7 @@ class Contributions:
 
     def piece(self, rank: int, step: int, target: int) -> memoryview:
         """What `rank` sends to `target` in `step`: a view of memory that never changes."""
-        offset = zlib.crc32(f"{self._plan.seed} {rank} {step}".encode()) % CONTRIBUTION_OFFSETS
-        where = self._plan.piece(target)
+        offset, where = self._plan.contribution_offset(rank, step), self._plan.piece(target)
         return memoryview(self._table)[offset + where.start : offset + where.stop]
 
 

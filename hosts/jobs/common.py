@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from hosts.commands import Start
 from hosts.core import taken
-from testbed.errors import TestbedError
+from testbed.errors import TestbedError, UsageError
 
 # The immediate: attempt, step and phase, each by its low bits. Completions come in order, so these only have to tell neighbours apart.
 ATTEMPT_BITS, STEP_BITS, PHASE_BITS = 6, 14, 12
+
+CONTRIBUTION_OFFSETS = 4093
 
 Outstanding = Callable[[str], int]  # messages to a peer that it has not wholly acknowledged, in order
 
@@ -89,6 +92,25 @@ class Job(Protocol):
 def immediate(attempt: int, step: int, phase: int) -> int:
     """The 32 bits that go with a write of a lockstep job."""
     return ((attempt % (1 << ATTEMPT_BITS)) << STEP_BITS | step % (1 << STEP_BITS)) << PHASE_BITS | phase
+
+
+@dataclass(frozen=True)
+class LockstepPlan:
+    """What every rank of a lockstep job must agree upon: `vector_bytes` is what one rank holds. UsageError says what makes no sense."""
+
+    ranks: int
+    vector_bytes: int
+    compute_s: float
+    seed: int
+
+    def __post_init__(self) -> None:
+        """Refuses what no lockstep job can do."""
+        if not self.compute_s >= 0:
+            raise UsageError(f"job.compute_s is {self.compute_s}: give 0 or more seconds")
+
+    def contribution_offset(self, rank: int, step: int) -> int:
+        """Where on the table of contributions that of `rank` to `step` begins, below CONTRIBUTION_OFFSETS."""
+        return zlib.crc32(f"{self.seed} {rank} {step}".encode()) % CONTRIBUTION_OFFSETS
 
 
 class Lockstep:

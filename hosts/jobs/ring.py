@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-import zlib
 from collections import deque
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from hosts.jobs.common import PHASE_BITS, JobError, Lockstep, Outstanding, StepRecord, Write, Wrong, immediate
+from hosts.jobs.common import (
+    CONTRIBUTION_OFFSETS,
+    PHASE_BITS,
+    JobError,
+    Lockstep,
+    LockstepPlan,
+    Outstanding,
+    StepRecord,
+    Write,
+    Wrong,
+    immediate,
+)
 from testbed.errors import UsageError
 
 Vector = npt.NDArray[np.float32]
@@ -18,17 +28,11 @@ MAX_RANKS = 2 ** (PHASE_BITS - 1)
 
 # Elements lie in 0..255, so a float32 sum over MAX_RANKS ranks stays below 2^24 and is exact in any order of addition.
 ELEMENT_LIMIT = 256
-CONTRIBUTION_OFFSETS = 4093
 
 
 @dataclass(frozen=True)
-class RingPlan:
-    """What every rank must agree upon; UsageError says what makes no sense."""
-
-    ranks: int
-    vector_bytes: int
-    compute_s: float
-    seed: int
+class RingPlan(LockstepPlan):
+    """The vector is cut into a chunk a rank, and every chunk goes round the ring."""
 
     def __post_init__(self) -> None:
         """Refuses what the ring or the immediate cannot carry."""
@@ -38,8 +42,7 @@ class RingPlan:
             raise UsageError(
                 f"job.vector_bytes is {self.vector_bytes}: give a multiple of 4, at least 4 a rank ({FLOAT_BYTES * self.ranks})"
             )
-        if not self.compute_s >= 0:
-            raise UsageError(f"job.compute_s is {self.compute_s}: give 0 or more seconds")
+        super().__post_init__()
 
     @property
     def elements(self) -> int:
@@ -81,7 +84,7 @@ class Contributions:
 
     def of(self, rank: int, step: int) -> Vector:
         """The vector that `rank` brings to `step`: a view, not to be changed."""
-        offset = zlib.crc32(f"{self._plan.seed} {rank} {step}".encode()) % CONTRIBUTION_OFFSETS
+        offset = self._plan.contribution_offset(rank, step)
         window: Vector = self._table[offset : offset + self._plan.elements]
         return window
 
