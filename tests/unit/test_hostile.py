@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterator
 from random import Random
 
 import pytest
+from mrc_lab import on_wire
 
 from hosts import wire
-from hosts.core import Core, PathSpec, PeerSpec, Transmit
+from hosts.core import Core, PathSpec, PeerSpec
 from hosts.mrc import MrcCore, MrcParams
 from hosts.mrc.frames import Framer, NackFields, SackFields
 from hosts.mrc.receiver import MOST_READY
@@ -38,10 +39,6 @@ def core(transport: str, name: str, region: bytearray, seed: int = 1) -> Core:
     if transport == "mrc":
         return MrcCore(name, address, MrcParams(payload_bytes=PAYLOAD_BYTES), peers, peers, memoryview(region), seed)
     return RcCore(name, address, RcParams(payload_bytes=PAYLOAD_BYTES), peers, peers, memoryview(region), seed)
-
-
-def on_wire(transmit: Transmit) -> bytes:
-    return bytes(transmit.header) + bytes(transmit.payload) + transmit.trailer
 
 
 class Duel:
@@ -119,18 +116,25 @@ def flipped(packet: bytes, rng: Random) -> bytes:
     return bytes(changed)
 
 
-def mrc_framer(duel: Duel, to: str, kind: str) -> tuple[Framer, str]:
+def mrc_framer(duel: Duel, to: str, kind: str) -> Framer:
     """Builds packets from the peer of `to`, to its receive or send QP."""
     peer = "b" if to == "a" else "a"
     own = {"receive": "send_qps", "send": "receive_qps"}[kind]
     theirs = {"receive": "receive_qps", "send": "send_qps"}[kind]
     addresses = {"a": A, "b": B}
-    return Framer(addresses[peer], addresses[to], duel.attributes[peer][own][to], duel.attributes[to][theirs][peer], wire.UDP_PORT), peer
+    return Framer(addresses[peer], addresses[to], duel.attributes[peer][own][to], duel.attributes[to][theirs][peer], wire.UDP_PORT)
+
+
+def mrc_first_psn(duel: Duel, to: str, kind: str) -> int:
+    """Of what the peer of `to` sends to its receive QP, or of what its send QP sends to the peer."""
+    peer = "b" if to == "a" else "a"
+    source, target = (peer, to) if kind == "receive" else (to, peer)
+    return int(duel.attributes[source]["first_psns"][target])
 
 
 def mrc_data(duel: Duel, to: str, psn_ahead: int, va: int, rkey: int) -> bytes:
-    framer, peer = mrc_framer(duel, to, "receive")
-    psn = duel.attributes[peer]["first_psns"][to] + psn_ahead & wire.PSN_MASK
+    framer = mrc_framer(duel, to, "receive")
+    psn = mrc_first_psn(duel, to, "receive") + psn_ahead & wire.PSN_MASK
     payload = memoryview(bytes(PAYLOAD_BYTES))
     opcode = duel.rng.choice((wire.WRITE_FIRST, wire.WRITE_MIDDLE, wire.WRITE_LAST, wire.WRITE_ONLY))
     header, trailer = framer.data(duel.rng.getrandbits(32), opcode, psn | wire.TS_BIT, (0, 0), 0, va, rkey, payload, None)
@@ -155,8 +159,8 @@ def mrc_far_psn(duel: Duel, to: str) -> bytes:
 
 def mrc_unsent_sack(duel: Duel, to: str) -> bytes:
     """Acknowledges what was never sent."""
-    framer, _peer = mrc_framer(duel, to, "send")
-    cack = duel.attributes[to]["first_psns"]["b" if to == "a" else "a"] + duel.rng.randrange(1000, (1 << 23) - 1000) & wire.PSN_MASK
+    framer = mrc_framer(duel, to, "send")
+    cack = mrc_first_psn(duel, to, "send") + duel.rng.randrange(1000, (1 << 23) - 1000) & wire.PSN_MASK
     return sack(framer, duel.rng, cack, duel.rng.getrandbits(64))
 
 
@@ -167,8 +171,8 @@ def mrc_trimmed(duel: Duel, to: str) -> bytes:
 
 def mrc_unsent_nack(duel: Duel, to: str) -> bytes:
     """Names a transmission that never was: the PSN, the EV or the timestamp is wrong."""
-    framer, peer = mrc_framer(duel, to, "send")
-    psn = duel.attributes[to]["first_psns"][peer] + duel.rng.randrange(-5, 200) & wire.PSN_MASK
+    framer = mrc_framer(duel, to, "send")
+    psn = mrc_first_psn(duel, to, "send") + duel.rng.randrange(-5, 200) & wire.PSN_MASK
     return nack(framer, NackFields(duel.rng.choice((1, 2, 0x0A)), duel.rng.randrange(1 << 16, 1 << 32), psn, duel.rng.getrandbits(16)))
 
 
@@ -178,7 +182,7 @@ def nack(framer: Framer, say: NackFields) -> bytes:
 
 
 def mrc_unasked_reply(duel: Duel, to: str) -> bytes:
-    framer, _peer = mrc_framer(duel, to, "send")
+    framer = mrc_framer(duel, to, "send")
     header, trailer = framer.sack(3, SackFields(1, True, duel.rng.randrange(-(1 << 15), 1 << 15), 0, 0, 0, 8, 0, 0, 0, 0, 0))
     return bytes(header) + trailer
 
@@ -262,8 +266,8 @@ def test_replayed_packets_change_nothing(transport: str) -> None:
 def test_a_lying_peer_cannot_break_the_mrc_core(seed: int) -> None:
     """SACKs that only the peer could tell are lies: the transfer may fail, but nothing is raised and no byte is written elsewhere."""
     duel, rng = Duel("mrc", seed), Random(seed)
-    framers = {to: mrc_framer(duel, to, "send")[0] for to in "ab"}
-    first = {to: duel.attributes[to]["first_psns"]["b" if to == "a" else "a"] for to in "ab"}
+    framers = {to: mrc_framer(duel, to, "send") for to in "ab"}
+    first = {to: mrc_first_psn(duel, to, "send") for to in "ab"}
     duel.post_all()
     for _ in range(150):
         duel.turn(
@@ -280,8 +284,8 @@ def test_a_lying_peer_cannot_break_the_mrc_core(seed: int) -> None:
 def test_a_peer_that_nacks_what_it_likes_only_costs_retransmissions(seed: int) -> None:
     """NACKs of transmissions that are under way, and were not trimmed."""
     duel, rng = Duel("mrc", seed), Random(seed)
-    framers = {to: mrc_framer(duel, to, "send")[0] for to in "ab"}
-    first = {to: duel.attributes[to]["first_psns"]["b" if to == "a" else "a"] for to in "ab"}
+    framers = {to: mrc_framer(duel, to, "send") for to in "ab"}
+    first = {to: mrc_first_psn(duel, to, "send") for to in "ab"}
     duel.post_all()
 
     def lies(to: str) -> list[bytes]:
@@ -333,7 +337,7 @@ def sealed_noise(duel: Duel, to: str, rng: Random) -> bytes:
 
 def test_a_flood_of_probes_leaves_a_bounded_number_of_answers() -> None:
     duel = Duel("mrc")
-    framer, _peer = mrc_framer(duel, "b", "receive")
+    framer = mrc_framer(duel, "b", "receive")
     for number in range(3 * MOST_READY):
         header, trailer = framer.probe(1, number & 0xFFFF, 0)
         duel.cores["b"].on_datagram(duel.now, 0, memoryview(bytes(header) + trailer))
