@@ -74,7 +74,7 @@ def shares(scenario: Scenario, topology: Topology) -> dict[str, Share]:
         return _ring_shares(job, hosts)
     if isinstance(job, AllToAll):
         return _exchange_shares(job, hosts)
-    return {host: _stream_share(job, host, scenario.flows()) for host in hosts}
+    return _stream_shares(job, hosts, scenario.flows())
 
 
 def _lockstep(job: AllReduce | AllToAll) -> dict[str, Any]:
@@ -92,17 +92,22 @@ def _exchange_shares(job: AllToAll, hosts: Sequence[str]) -> dict[str, Share]:
     return {host: Share(whole, others[rank], others[rank]) for rank, host in enumerate(hosts)}
 
 
-def _stream_share(job: Streams, host: str, flows: Sequence[Flow]) -> Share:
-    incoming = [flow.source for flow in flows if flow.target == host]
+def _stream_shares(job: Streams, hosts: Sequence[str], flows: Sequence[Flow]) -> dict[str, Share]:
+    senders = {host: [flow.source for flow in flows if flow.target == host] for host in hosts}
+    return {host: _stream_share(job, host, flows, senders) for host in hosts}
+
+
+def _stream_share(job: Streams, host: str, flows: Sequence[Flow], senders: Mapping[str, Sequence[str]]) -> Share:
+    """`senders` are those to each target, in the order of the target's `incoming`."""
     outgoing = [flow for flow in flows if flow.source == host]
     told = {
         "kind": job.kind,
         "message_bytes": job.message_bytes,
         "outstanding": job.outstanding,
-        "outgoing": [_outgoing(flow, [other.source for other in flows if other.target == flow.target]) for flow in outgoing],
-        "incoming": [{"from": source} for source in incoming],
+        "outgoing": [_outgoing(flow, senders[flow.target]) for flow in outgoing],
+        "incoming": [{"from": source} for source in senders[host]],
     }
-    return Share(told, [flow.target for flow in outgoing], incoming)
+    return Share(told, [flow.target for flow in outgoing], senders[host])
 
 
 def _outgoing(flow: Flow, rivals: Sequence[str]) -> dict[str, Any]:
