@@ -4,73 +4,27 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections import deque
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from lockstep_lab import Lockstep, idle
 
-from hosts.commands import Start
-from hosts.jobs import JobError, Write
+from hosts.jobs import JobError
 from hosts.jobs.all_to_all import AllToAllJob, AllToAllPlan, Contributions
 from hosts.jobs.common import immediate
 from testbed.errors import UsageError
 
 
-def idle(peer: str) -> int:
-    """Nothing is outstanding: lockstep does not look at it."""
-    raise AssertionError(f"asked for {peer}")
-
-
-class Exchange:
-    """`ranks` jobs. Writes lie in a queue a pair; `deliver` places one and completes it."""
+class Exchange(Lockstep):
+    """`ranks` jobs, each of which sends to all others."""
 
     def __init__(self, ranks: int, vector_bytes: int = 1000, compute_s: float = 0.0, first_step: int = 0, attempt: int = 1) -> None:
         self.plan = AllToAllPlan(ranks, vector_bytes, compute_s, seed=5)
-        self.names = [f"r{rank}" for rank in range(ranks)]
-        self.regions = [memoryview(bytearray(self.plan.region_bytes)) for _ in range(ranks)]
-        self.jobs = [AllToAllJob(self.plan, rank, region, self.names) for rank, region in enumerate(self.regions)]
-        self.queues: dict[tuple[int, int], deque[Write]] = {pair: deque() for pair in itertools.permutations(range(ranks), 2)}
-        self.steps: list[list[int]] = [[] for _ in range(ranks)]
-        self.ok: list[bool | None] = []
-        self.wrong: list[tuple[int, int, str | None]] = []
-        self.ahead = 0
-        for job in self.jobs:
-            job.start(Start(0.0, first_step, attempt, 0.0))
-
-    def advance(self, rank: int, now: float = 1.0) -> list[Write]:
-        job = self.jobs[rank]
-        job.advance(now, idle)
-        writes = job.take_writes()
-        for write in writes:
-            self.queues[rank, self.names.index(write.peer)].append(write)
-        for record in job.take_records():
-            self.steps[rank].append(record.step)
-            self.ok.append(record.ok)
-        self.wrong += [(rank, *found) for found in job.take_wrong()]
-        running = [each.unfinished().step for each in self.jobs if each.unfinished()]
-        self.ahead = max(self.ahead, max(running) - min(running))
-        return writes
-
-    def deliver(self, source: int, target: int) -> None:
-        write = self.queues[source, target].popleft()
-        self.regions[target][write.remote_offset : write.remote_offset + len(write.data)] = write.data
-        self.jobs[target].on_completion(self.names[source], write.imm)
-
-    def run(self, steps: int, draw: random.Random, slow: int | None = None) -> None:
-        """Random ranks act, the `slow` one seldom, until every rank has finished `steps`."""
-        for _ in range(1_000_000):
-            if min(len(done) for done in self.steps) >= steps:
-                return
-            rank = draw.randrange(len(self.jobs))
-            if rank == slow and draw.random() < 0.97:
-                continue
-            waiting = [pair for pair, queue in self.queues.items() if queue and pair[0] == rank]
-            if waiting and draw.random() < 0.7:
-                self.deliver(*draw.choice(waiting))
-            else:
-                self.advance(rank)
-        raise AssertionError(f"no end: {self.steps}")
+        names = [f"r{rank}" for rank in range(ranks)]
+        regions = [memoryview(bytearray(self.plan.region_bytes)) for _ in range(ranks)]
+        jobs = [AllToAllJob(self.plan, rank, region, names) for rank, region in enumerate(regions)]
+        super().__init__(jobs, regions, itertools.permutations(range(ranks), 2), first_step, attempt)
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 8])
@@ -100,10 +54,7 @@ def test_slow_rank_makes_others_wait_not_err_and_nobody_is_two_steps_ahead(slow:
 def test_one_flipped_bit_is_found_and_says_whose_it_is(where: int):
     exchange = Exchange(3)
     exchange.advance(2)
-    damaged = exchange.queues[2, 0].popleft()
-    data = bytearray(damaged.data)
-    data[where] ^= 0x80
-    exchange.queues[2, 0].append(damaged._replace(data=memoryview(data)))
+    exchange.damage(2, 0, where, 0x80)
     exchange.run(3, random.Random(1))
     assert exchange.wrong == [(0, 0, "r2")]
     assert exchange.ok.count(False) == 1
@@ -149,7 +100,7 @@ def test_step_record_has_the_times_of_its_phases():
 def test_restart_begins_at_the_given_step_and_attempt():
     exchange = Exchange(3, first_step=15, attempt=2)
     exchange.run(2, random.Random(2))
-    assert exchange.steps[0][:2] == [15, 16]
+    assert [record.step for record in exchange.records[0][:2]] == [15, 16]
 
 
 @pytest.mark.parametrize(("attempt", "step"), [(2, 0), (1, 1)])

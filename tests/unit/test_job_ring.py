@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections import deque
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from lockstep_lab import Lockstep, idle
 
 from hosts.commands import Start
 from hosts.jobs import JobError, Write
@@ -18,61 +18,21 @@ from hosts.jobs.ring import Contributions, RingJob, RingPlan
 from testbed.errors import UsageError
 
 
-def idle(peer: str) -> int:
-    """Nothing is outstanding: lockstep does not look at it."""
-    raise AssertionError(f"asked for {peer}")
-
-
-class Ring:
-    """`ranks` ring jobs. Writes lie in a queue a pair; `deliver` places one and completes it."""
+class Ring(Lockstep):
+    """`ranks` ring jobs."""
 
     def __init__(self, ranks: int, vector_bytes: int = 4000, compute_s: float = 0.0, first_step: int = 0, attempt: int = 1) -> None:
         self.plan = RingPlan(ranks, vector_bytes, compute_s, seed=5)
-        self.regions = [memoryview(bytearray(self.plan.region_bytes)) for _ in range(ranks)]
-        self.jobs = [RingJob(self.plan, rank, region, f"r{(rank + 1) % ranks}") for rank, region in enumerate(self.regions)]
-        self.queues: list[deque[Write]] = [deque() for _ in range(ranks)]  # from each rank to its next
-        self.steps: list[list[int]] = [[] for _ in range(ranks)]
-        self.sums: list[list[bool | None]] = [[] for _ in range(ranks)]
-        self.ahead = 0
-        for job in self.jobs:
-            job.start(Start(0.0, first_step, attempt, 0.0))
-
-    def advance(self, rank: int, now: float = 1.0) -> None:
-        job = self.jobs[rank]
-        job.advance(now, idle)
-        self.queues[rank] += job.take_writes()
-        for record in job.take_records():
-            self.steps[rank].append(record.step)
-            self.sums[rank].append(record.ok)
-        running = [each.unfinished().step for each in self.jobs if each.unfinished()]
-        self.ahead = max(self.ahead, max(running) - min(running))
-
-    def deliver(self, rank: int) -> None:
-        write, to = self.queues[rank].popleft(), (rank + 1) % len(self.jobs)
-        self.regions[to][write.remote_offset : write.remote_offset + len(write.data)] = write.data
-        assert write.peer == f"r{to}"
-        self.jobs[to].on_completion(f"r{rank}", write.imm)
-
-    def run(self, steps: int, draw: random.Random, slow: int | None = None) -> None:
-        """Random ranks act, the `slow` one seldom, until every rank has finished `steps`."""
-        for _ in range(2_000_000):
-            if min(len(done) for done in self.steps) >= steps:
-                return
-            rank = draw.randrange(len(self.jobs))
-            if rank == slow and draw.random() < 0.97:
-                continue
-            if self.queues[rank] and draw.random() < 0.5:
-                self.deliver(rank)
-            else:
-                self.advance(rank)
-        raise AssertionError(f"no end: {self.steps}")
+        regions = [memoryview(bytearray(self.plan.region_bytes)) for _ in range(ranks)]
+        jobs = [RingJob(self.plan, rank, region, f"r{(rank + 1) % ranks}") for rank, region in enumerate(regions)]
+        super().__init__(jobs, regions, [(rank, (rank + 1) % ranks) for rank in range(ranks)], first_step, attempt)
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4, 7, 16])
 def test_every_rank_has_the_right_sum_in_every_step(ranks: int):
     ring = Ring(ranks)
     ring.run(6, random.Random(ranks))
-    assert all(ok for sums in ring.sums for ok in sums)
+    assert all(ring.ok)
 
 
 @settings(max_examples=60, deadline=None)
@@ -80,14 +40,14 @@ def test_every_rank_has_the_right_sum_in_every_step(ranks: int):
 def test_any_size_and_any_order_between_pairs(ranks: int, extra_elements: int, seed: int):
     ring = Ring(ranks, vector_bytes=4 * (ranks + extra_elements))
     ring.run(4, random.Random(seed))
-    assert all(ok for sums in ring.sums for ok in sums)
+    assert all(ring.ok)
 
 
 @pytest.mark.parametrize("slow", range(4))
 def test_slow_rank_makes_neighbours_wait_not_err(slow: int):
     ring = Ring(4)
     ring.run(8, random.Random(slow), slow)
-    assert all(ok for sums in ring.sums for ok in sums)
+    assert all(ring.ok)
 
 
 def test_no_rank_is_ever_more_than_one_step_ahead():
@@ -103,18 +63,16 @@ def test_flipped_bit_is_a_wrong_sum(ranks: int):
     for rank in range(ranks):
         ring.advance(rank)
         ring.advance(rank)
-    damaged = ring.queues[0].popleft()
-    data = bytearray(damaged.data)
-    data[2] ^= 0x01
-    ring.queues[0].appendleft(damaged._replace(data=memoryview(data)))
+    ring.damage(0, 1, 2, 0x01)
     ring.run(1, random.Random(1))
-    assert [sums[0] for sums in ring.sums] == [False] * ranks
+    assert [records[0].ok for records in ring.records] == [False] * ranks
 
 
 def test_wrong_sum_is_counted_in_the_report():
     ring = Ring(2)
     ring.advance(0)
-    ring.queues[0][0] = ring.queues[0][0]._replace(data=memoryview(bytes(len(ring.queues[0][0].data))))
+    queue = ring.queues[0, 1]
+    queue[0] = queue[0]._replace(data=memoryview(bytes(len(queue[0].data))))
     ring.run(2, random.Random(1))
     assert ring.jobs[1].report()["wrong_sums"] == 1
 
@@ -148,8 +106,7 @@ def test_inputs_are_whole_numbers_whose_sums_are_exact():
 
 def test_nothing_is_sent_before_the_compute_phase_ends():
     ring = Ring(2, compute_s=0.5)
-    ring.advance(0, now=0.499)
-    assert not ring.queues[0]
+    assert ring.advance(0, now=0.499) == []
 
 
 def test_compute_phase_ends_at_an_absolute_time():
@@ -185,7 +142,7 @@ def test_next_step_starts_where_the_last_one_ended():
 def test_restart_begins_at_the_given_step_and_attempt():
     ring = Ring(3, first_step=15, attempt=2)
     ring.run(2, random.Random(2))
-    assert ring.steps[0][:2] == [15, 16]
+    assert [record.step for record in ring.records[0][:2]] == [15, 16]
 
 
 def test_completions_before_the_start_are_kept():
@@ -193,10 +150,10 @@ def test_completions_before_the_start_are_kept():
     late = RingJob(ring.plan, 1, ring.regions[1], "r0")
     ring.jobs[1] = late
     ring.advance(0)
-    ring.deliver(0)
+    ring.deliver(0, 1)
     late.start(Start(0.0, 0, 1, 0.0))
     ring.run(2, random.Random(3))
-    assert all(ok for sums in ring.sums for ok in sums)
+    assert all(ring.ok)
 
 
 @pytest.mark.parametrize(("attempt", "step", "phase"), [(2, 0, 0), (1, 1, 0), (1, 0, 1)])
@@ -215,13 +172,7 @@ def test_sent_data_never_changes_afterwards():
     ring, sent = Ring(4), list[tuple[Write, bytes]]()
     draw = random.Random(9)
     for _ in range(3000):
-        rank = draw.randrange(4)
-        if ring.queues[rank] and draw.random() < 0.5:
-            ring.deliver(rank)
-        else:
-            before = len(ring.queues[rank])
-            ring.advance(rank)
-            sent += [(write, bytes(write.data)) for write in list(ring.queues[rank])[before:]]
+        sent += [(write, bytes(write.data)) for write in ring.turn(draw.randrange(4), draw)]
     assert len(sent) > 100
     assert all(bytes(write.data) == copy for write, copy in sent)
 
