@@ -101,6 +101,12 @@ def all_commands(root: Path) -> list[Command]:
     return [command for block in all_blocks(root) if block.language in SHELL_LANGUAGES for command in commands(block)]
 
 
+def contents(root: Path, name: str, language: str) -> list[str]:
+    """What stands in the blocks of one language of a page in docs/."""
+    text = (root / "docs" / name).read_text(encoding="utf-8")
+    return ["\n".join(block.lines) for block in blocks(f"docs/{name}", text) if block.language == language]
+
+
 def all_blocks(root: Path) -> list[Block]:
     """Every fenced block of every page."""
     return [block for page in pages(root) for block in blocks(str(page.relative_to(root)), page.read_text(encoding="utf-8"))]

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from docs_blocks import contents
 
 from hosts.rc.params import RcParams
 from testbed.errors import UsageError
@@ -306,9 +307,8 @@ def test_an_unknown_name_has_a_hint() -> None:
         find("quik")
 
 
-def test_the_documented_scenario_is_valid() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "scenarios.md").read_text(encoding="utf-8")
-    first, *fault_lists = (block.split("```")[0] for block in page.split("```yaml\n")[1:] if "faults:" in block.split("```")[0])
+def test_the_documented_scenario_is_valid(repo_root: Path) -> None:
+    first, *fault_lists = (text for text in contents(repo_root, "scenarios.md", "yaml") if "faults:" in text)
     assert load_text(first).name == "my-cut"
     assert len(fault_lists) == 2
     for faults in fault_lists:

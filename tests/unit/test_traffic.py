@@ -7,6 +7,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from docs_blocks import contents
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -201,10 +202,8 @@ def test_overrides_reach_flows() -> None:
     assert (found.flows()[0].target, found.job_record()["message_bytes"]) == ("h6", 4096)
 
 
-def test_documented_jobs_are_valid() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "job.md").read_text(encoding="utf-8")
-    blocks = [block.split("```")[0] for block in page.split("```yaml\n")[1:]]
-    drawn = [load_text(HEAD + block).flows() for block in blocks]
+def test_documented_jobs_are_valid(repo_root: Path) -> None:
+    drawn = [load_text(HEAD + text).flows() for text in contents(repo_root, "job.md", "yaml")]
     assert [len(flows) for flows in drawn] == [2, 16, 8]
 
 
