@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from testbed.report.metrics import METRIC_NAMES, METRICS, Metric
-from testbed.report.summary import summarise, write_summary
+from testbed.report.reading import read_run
+from testbed.report.summary import summarise, write_summary, write_summary_of
 from testbed.report.verdict import Verdict, judge
 
 __all__ = [
@@ -22,9 +23,21 @@ __all__ = [
     "summarise",
     "write_plots",
     "write_report",
+    "write_results",
     "write_summary",
     "write_sweep",
 ]
+
+
+def write_results(run_dir: Path) -> dict[str, Any]:
+    """Writes summary.json, plots/ and report.html of a run, and returns the content of the first: the run is read, and drawn, once."""
+    data = read_run(run_dir)
+    summary = write_summary_of(data)
+    from testbed.report import html, plots
+
+    pictures = {path.stem: path.read_bytes() for path in plots.write_figures(data, summary) if path.suffix == ".png"}
+    html.write_page(data, summary, pictures)
+    return summary
 
 
 def write_plots(run_dir: Path) -> list[Path]:

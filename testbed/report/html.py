@@ -33,14 +33,22 @@ def write_report(run_dir: Path) -> Path:
     """Writes report.html and returns its path. What is missing is said in the report; UsageError if the folder is no run."""
     data = read_run(run_dir)
     summary = summarise_data(data)
-    path = run_dir / "report.html"
-    write_text(path, render(data, summary))
+    with style.styled():
+        pictures = {name: _png(figure, summary["fidelity"]["verdict"]) for name, figure in draw(data, summary)}
+    return write_page(data, summary, pictures)
+
+
+def write_page(data: RunData, summary: dict[str, Any], pictures: Mapping[str, bytes]) -> Path:
+    """As `write_report`, from a run that was read already, and its pictures (name -> PNG)."""
+    path = data.folder / "report.html"
+    write_text(path, render(data, summary, pictures))
     return path
 
 
-def render(data: RunData, summary: dict[str, Any]) -> str:
+def render(data: RunData, summary: dict[str, Any], pictures: Mapping[str, bytes]) -> str:
     """The whole page; every string from the run is escaped by the template."""
-    return template("report.html.j2").render(**page(data, summary), pictures=_pictures(data, summary))
+    shown = [(name, base64.b64encode(png).decode("ascii"), CAPTIONS[name]) for name, png in pictures.items()]
+    return template("report.html.j2").render(**page(data, summary), pictures=shown)
 
 
 def template(name: str) -> jinja2.Template:
@@ -257,17 +265,8 @@ def overrides(scenario: Any) -> list[str]:
     return [word for entry in (told if isinstance(told, list) else ()) for word in ("--set", str(entry))]
 
 
-# --- pictures ----------------------------------------------------------------------------------------------------------------------------
-
-
-def _pictures(data: RunData, summary: dict[str, Any]) -> list[tuple[str, str, str]]:
-    """(name, PNG in base64, caption) of every picture."""
-    with style.styled():
-        return [(name, _png(figure, summary["fidelity"]["verdict"]), CAPTIONS[name]) for name, figure in draw(data, summary)]
-
-
-def _png(figure: Figure, fidelity: str) -> str:
+def _png(figure: Figure, fidelity: str) -> bytes:
     buffer = io.BytesIO()
     style.stamp(figure, fidelity)
     figure.savefig(buffer, format="png", dpi=style.DPI)
-    return base64.b64encode(buffer.getvalue()).decode("ascii")
+    return buffer.getvalue()

@@ -25,8 +25,13 @@ def summarise(run_dir: Path, settle_s: float = stats.SETTLE_S) -> dict[str, Any]
 
 def write_summary(run_dir: Path) -> dict[str, Any]:
     """Writes summary.json into the run's folder and returns its content."""
-    summary = summarise(run_dir)
-    write_text(run_dir / "summary.json", json.dumps(summary, indent=1, allow_nan=False) + "\n")
+    return write_summary_of(reading.read_run(run_dir))
+
+
+def write_summary_of(data: RunData) -> dict[str, Any]:
+    """As `write_summary`, from a run that was read already."""
+    summary = summarise_data(data)
+    write_text(data.folder / "summary.json", json.dumps(summary, indent=1, allow_nan=False) + "\n")
     return summary
 
 

@@ -15,7 +15,7 @@ import yaml
 
 from testbed.errors import FidelityError, HostError, TestbedError
 from testbed.files import give_to_invoker, write_json, write_text
-from testbed.report import judge, write_plots, write_report, write_summary
+from testbed.report import judge, write_results
 from testbed.reporting import Reporter
 from testbed.run.arm import ArmOutcome, ArmRun
 from testbed.run.manifest import describe_machine, git_revision, versions
@@ -106,11 +106,10 @@ def _run_arms(run: OpenRun) -> None:
 
 def _evaluate(scenario: Scenario, outcome: RunOutcome, reporter: Reporter) -> None:
     reporter.phase("summary, plots and report")
-    outcome.summary = write_summary(outcome.folder)
+    outcome.summary = write_results(outcome.folder)
     verdicts = judge(scenario.expect, outcome.summary)
     outcome.problems += [verdict.sentence for verdict in verdicts if not verdict.met]
-    write_plots(outcome.folder)
-    reporter.note(f"report: {write_report(outcome.folder)}")
+    reporter.note(f"report: {outcome.folder / 'report.html'}")
 
 
 def _decide(outcome: RunOutcome, arms: list[ArmOutcome]) -> None:

@@ -13,6 +13,7 @@ import pytest
 from synthetic_run import make_run
 
 import testbed.run.session
+from testbed.report import write_summary
 from testbed.report.metrics import METRICS
 from testbed.run.arm import ArmOutcome
 from testbed.run.fidelity import Observations, judge
@@ -63,12 +64,16 @@ class FakeArm:
         return ArmOutcome(arm, repeat, GOOD, tables_unchanged=True if arm == "mrc" else None)
 
 
+def _write_summary_alone(folder: Path) -> dict[str, Any]:
+    (folder / "report.html").write_text("a report")
+    return write_summary(folder)
+
+
 def install_fake_arms(monkeypatch: pytest.MonkeyPatch, root: Path, repeats: int = 1) -> FakeArms:
     """Arms with the files of a synthetic run below `root`; the points' own pictures, which take seconds, are left out."""
     fake = FakeArms(make_run(root, repeats=repeats))
     monkeypatch.setattr(testbed.run.session, "ArmRun", fake)
-    monkeypatch.setattr(testbed.run.session, "write_plots", lambda folder: [])
-    monkeypatch.setattr(testbed.run.session, "write_report", lambda folder: (folder / "report.html").write_text("a report"))
+    monkeypatch.setattr(testbed.run.session, "write_results", _write_summary_alone)
     return fake
 
 

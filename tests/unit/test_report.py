@@ -27,6 +27,7 @@ from testbed.report import (
     summarise,
     write_plots,
     write_report,
+    write_results,
     write_summary,
 )
 from testbed.report.reading import read_run
@@ -259,6 +260,13 @@ def test_a_title_breaks_at_the_end_of_a_clause():
 
 
 # --- plots and report ------------------------------------------------------------------------------------------------------------------
+
+
+def test_what_a_run_writes_at_its_end_is_what_summary_plots_and_report_write_apart(run):
+    together = write_results(run)
+    page = (run / "report.html").read_text()
+    assert sorted(path.name for path in (run / "plots").iterdir()) == sorted(path.name for path in write_plots(run))
+    assert (together, page) == (write_summary(run), write_report(run).read_text())
 
 
 def test_every_picture_comes_as_png_and_svg(run):
