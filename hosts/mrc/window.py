@@ -38,11 +38,10 @@ class Least:
 class RttEstimator:
     """Smoothed RTT and variation (RFC 6298) and the base RTT, a windowed minimum. Seconds."""
 
-    __slots__ = ("_at_s", "_least", "last_s", "sampled", "srtt_s", "var_s")
+    __slots__ = ("_at_s", "_least", "sampled", "srtt_s", "var_s")
 
     def __init__(self, params: MrcParams) -> None:
         self.srtt_s, self.var_s = params.initial_rtt_s, params.initial_rtt_s / 2
-        self.last_s = params.initial_rtt_s
         self.sampled, self._at_s = False, 0.0
         self._least = Least(params.base_rtt_window_s)
 
@@ -53,7 +52,6 @@ class RttEstimator:
 
     def sample(self, now: float, rtt_s: float) -> None:
         """Takes one RTT sample, of a probe or data."""
-        self.last_s = rtt_s
         if self.sampled:
             excess = abs(self.srtt_s - rtt_s) - self.var_s
             self.var_s += excess * (QUICK if excess > 0 else self._forgotten(now))
