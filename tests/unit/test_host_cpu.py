@@ -4,30 +4,22 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from waiting import PATIENCE_S, eventually
 
 from testbed.errors import UsageError
 from testbed.fabric.host_cpu import HostCpu, Pace
 
 WORK = "import time\nfor number in range(10**9):\n    print(number, flush=True)\n    time.sleep(0.001)"
-PATIENCE_S = 30.0
 RARELY = Pace(0.001, 10.0)  # stopped for ten seconds at a time
 
 
 def state(process: subprocess.Popen[bytes]) -> str:
     """As ps: T is stopped, Z has ended."""
     return Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0]
-
-
-def eventually(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.002)
 
 
 @pytest.fixture

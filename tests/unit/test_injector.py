@@ -4,6 +4,7 @@ import threading
 import time
 
 import pytest
+from waiting import eventually
 
 from testbed.errors import HostError, TestbedError
 from testbed.faults.actions import ACTIONS, flap_changes
@@ -77,13 +78,6 @@ class Recorder:
 def fault(name, kind, target, at_s, for_s, links=None, **params):
     links = links if links is not None else ((target,) if "-" in target else ())
     return Fault(name, kind, target, "link" if "-" in target else "switch", "T1", at_s, for_s, "$", params, links)
-
-
-def eventually(condition):
-    deadline = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.002)
 
 
 @pytest.fixture
