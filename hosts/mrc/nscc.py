@@ -165,9 +165,8 @@ class NsccWindow:
 
     def on_penalty(self, penalty: int) -> None:
         """Remembers the share that the receiver takes away."""
-        if penalty != self._penalty:
-            self._penalty = penalty
-            self._effective = self._share(self._own)
+        self._penalty = penalty
+        self._effective = self._share(self._own)
 
     def _end_period(self, now: float) -> None:
         """Quick adapt: after trims or mass loss, when much less than the window arrived in the period, it becomes what arrived."""
