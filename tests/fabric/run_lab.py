@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,11 +42,13 @@ def environment(tmp_path: Path) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": str(REPO_ROOT), "TMPDIR": str(tmp_path / "tmp")}
 
 
-def start(tmp_path: Path, scenario: Mapping[str, Any], *arguments: str, **options: Any) -> subprocess.Popen[str]:
-    """Starts a run; its two streams go to `out` and `err` in `tmp_path`."""
+def start(
+    tmp_path: Path, scenario: Mapping[str, Any], *arguments: str, prefix: Sequence[str] = (), **options: Any
+) -> subprocess.Popen[str]:
+    """Starts a run; its two streams go to `out` and `err` in `tmp_path`. `prefix`: a command that becomes the run (`unshare --mount`)."""
     with (tmp_path / "out").open("w") as out, (tmp_path / "err").open("w") as err:
         return subprocess.Popen(
-            command(tmp_path, scenario, *arguments),
+            [*prefix, *command(tmp_path, scenario, *arguments)],
             cwd=tmp_path,
             env=environment(tmp_path),
             stdin=subprocess.DEVNULL,
