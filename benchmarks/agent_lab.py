@@ -192,6 +192,18 @@ class Lab:
         self.tell({"cmd": "start", "at": at, "first_step": first_step, "attempt": attempt})
         return at
 
+    def follow(self, step: int) -> None:
+        """Until every agent has finished `step`."""
+        for agent in self.agents.values():
+            while agent.wait_for("step")["step"] < step:
+                pass
+
+    def abort(self) -> None:
+        """Ends the job of every agent; each takes a new configuration then."""
+        self.tell({"cmd": "abort"})
+        for agent in self.agents.values():
+            agent.wait_for("aborted")
+
     def stop(self) -> dict[str, dict[str, Any]]:
         """Stops every agent; its reports by host."""
         self.tell({"cmd": "stop"})

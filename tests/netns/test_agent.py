@@ -30,13 +30,6 @@ def ring(net: Lab, transport: str, **more: object) -> None:
     net.connect([net.config(name, transport, {"ranks": len(net.names), **JOB}, **more) for name in net.names])
 
 
-def follow(net: Lab, step: int) -> None:
-    """Until every agent has finished `step`."""
-    for agent in net.agents.values():
-        while agent.wait_for("step")["step"] < step:
-            pass
-
-
 def files(folder: Path, host: str) -> dict[str, str]:
     return {kind: str(folder / f"{host}.{kind}") for kind in ("events", "steps", "flows", "paths")}
 
@@ -63,7 +56,7 @@ def test_steps_finish_with_the_right_sum(transport: str, ranks: int):
     with lab(ranks) as net:
         ring(net, transport)
         net.start()
-        follow(net, 10)
+        net.follow(10)
         reports = net.stop()
     assert all(report["job"]["steps"] > 10 and report["job"]["wrong_sums"] == 0 for report in reports.values())
 
@@ -73,7 +66,7 @@ def test_report_has_what_agents_json_needs(transport: str):
     with lab(2) as net:
         ring(net, transport)
         net.start()
-        follow(net, 3)
+        net.follow(3)
         report = net.stop()["h1"]
     assert report["cpu_s"] > 0
     assert report["data_packets_sent"] > 0
@@ -86,7 +79,7 @@ def test_mrc_uses_every_port():
     with lab(2, links_a_hop=3) as net:
         ring(net, "mrc")
         net.start()
-        follow(net, 5)
+        net.follow(5)
         sent = _tx_packets(net, "h1", 3)
         net.stop()
     assert min(sent) > 0.5 * max(sent), sent
@@ -96,9 +89,9 @@ def test_mrc_goes_on_when_one_of_two_ports_is_down():
     with lab(2, links_a_hop=2) as net:
         ring(net, "mrc")
         net.start()
-        follow(net, 5)
+        net.follow(5)
         net.cut("h1", 1)
-        follow(net, 30)
+        net.follow(30)
         reports = net.stop()
     assert all(report["job"]["wrong_sums"] == 0 for report in reports.values())
 
@@ -108,16 +101,14 @@ def test_rc_qp_fails_when_its_link_is_cut_and_a_new_config_goes_on(tmp_path: Pat
         configs = [net.config(name, "rc", {"ranks": 2, **JOB}, params=FAST_RC, files=files(tmp_path, name)) for name in net.names]
         net.connect(configs)
         net.start()
-        follow(net, 3)
+        net.follow(3)
         net.cut("h1", 0)
         failed, reason = first_qp_error(net)
-        net.tell({"cmd": "abort"})
-        for each in net.agents.values():
-            each.wait_for("aborted")
+        net.abort()
         net.cut("h1", 0, up=True)
         net.connect(configs)
         net.start(first_step=0, attempt=2)
-        follow(net, 3)
+        net.follow(3)
         reports = net.stop()
     events = [json.loads(line)["event"] for line in (tmp_path / f"{failed}.events").read_text().splitlines()]
     steps = list(csv.DictReader((tmp_path / f"{failed}.steps").open()))
@@ -156,7 +147,7 @@ def test_data_and_control_have_their_classes(transport: str, data: int, control:
     with lab(2) as net, capture(net, "h2", "h2-eth0") as packets:
         ring(net, transport)
         net.start()
-        follow(net, 3)
+        net.follow(3)
         net.stop()
         classes = {_dscp(packet) for packet in received(packets)}
     assert classes == {data, control}
@@ -169,7 +160,7 @@ def test_scapy_agrees_with_the_icrc_of_rc_packets_on_the_wire():
     with lab(2) as net, capture(net, "h2", "h2-eth0") as packets:
         ring(net, "rc")
         net.start()
-        follow(net, 1)
+        net.follow(1)
         net.stop()
         seen = received(packets)[:40]
     assert len(seen) == 40
@@ -197,7 +188,7 @@ def test_end_of_input_ends_the_agent_in_order(tmp_path: Path):
     with lab(2) as net:
         net.connect([net.config(name, "rc", {"ranks": 2, **JOB}, files=files(tmp_path, name)) for name in net.names])
         net.start()
-        follow(net, 2)
+        net.follow(2)
         assert net.agents["h1"].close() == 0
     assert len((tmp_path / "h1.steps").read_text().splitlines()) > 3
 
@@ -327,10 +318,10 @@ def test_mrc_goes_on_as_soon_as_its_only_port_is_back():
     with lab(2) as net:
         ring(net, "mrc")
         net.start()
-        follow(net, 5)
+        net.follow(5)
         net.cut("h1", 0)
         time.sleep(1.6)
         net.cut("h1", 0, up=True)
-        follow(net, 30)
+        net.follow(30)
         reports = net.stop()
     assert all(report["job"]["wrong_sums"] == 0 for report in reports.values())

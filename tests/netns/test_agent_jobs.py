@@ -23,11 +23,10 @@ def exchange(net: Lab, transport: str, **more: Any) -> list[dict[str, Any]]:
     return [net.all_to_all(name, transport, EXCHANGE, **more) for name in net.names]
 
 
-def follow(net: Lab, step: int) -> None:
-    """Until every agent has finished `step`."""
-    for agent in net.agents.values():
-        while agent.wait_for("step")["step"] < step:
-            pass
+def recorded(configs: list[dict[str, Any]], **paths: Path) -> list[dict[str, Any]]:
+    """The same, but h1 writes these files."""
+    files = {kind: str(path) for kind, path in paths.items()}
+    return [{**config, "files": files} if config["host"] == "h1" else config for config in configs]
 
 
 def flow_rows(path: Path) -> list[dict[str, str]]:
@@ -50,7 +49,7 @@ def test_all_to_all_finishes_steps_with_the_right_data(transport: str, ranks: in
     with lab(ranks) as net:
         net.connect(exchange(net, transport))
         net.start()
-        follow(net, 10)
+        net.follow(10)
         reports = net.stop()
     assert all(report["job"]["steps"] > 10 and report["job"]["wrong_sums"] == 0 for report in reports.values())
     assert all(report["base_rtt_s"].keys() == set(net.names) - {name} for name, report in reports.items())
@@ -61,26 +60,23 @@ def test_all_to_all_goes_on_from_a_checkpoint_after_a_crash():
         configs = exchange(net, "rc", params=FAST_RC)
         net.connect(configs)
         net.start()
-        follow(net, 3)
+        net.follow(3)
         net.cut("h1", 0)
         net.agents["h1"].wait_for("qp_error")
-        net.tell({"cmd": "abort"})
-        for agent in net.agents.values():
-            agent.wait_for("aborted")
+        net.abort()
         net.cut("h1", 0, up=True)
         net.connect(configs)
         net.start(first_step=5, attempt=2)
-        follow(net, 8)
+        net.follow(8)
         reports = net.stop()
     assert all(report["job"]["wrong_sums"] == 0 for report in reports.values())
 
 
 @pytest.mark.parametrize("transport", ["mrc", "rc"])
 def test_two_streams_into_one_host_are_checked_there(transport: str, tmp_path: Path):
-    files = {"flows": str(tmp_path / "h1.flows"), "steps": str(tmp_path / "h1.steps")}
     with lab(3) as net:
         configs = net.streams(transport, INCAST, 64 * 1024)
-        net.connect([{**config, "files": files if config["host"] == "h1" else {}} for config in configs])
+        net.connect(recorded(configs, flows=tmp_path / "h1.flows", steps=tmp_path / "h1.steps"))
         net.start()
         until_acked(tmp_path / "h1.flows", {"h2"}, 4 * 1024 * 1024)
         reports = net.stop()
@@ -96,7 +92,7 @@ def test_two_streams_of_one_host_share_it(transport: str, tmp_path: Path):
     path = tmp_path / "h1.flows"
     with lab(3) as net:
         configs = net.streams(transport, flows, 64 * 1024)
-        net.connect([{**config, "files": {"flows": str(path)} if config["host"] == "h1" else {}} for config in configs])
+        net.connect(recorded(configs, flows=path))
         net.start()
         until_acked(path, {"h2", "h3"}, 8 * 1024 * 1024)
         net.stop()
@@ -108,7 +104,7 @@ def test_a_stream_stops_at_its_time_and_finishes_what_is_outstanding(tmp_path: P
     path = tmp_path / "h1.flows"
     with lab(3) as net:
         configs = net.streams("rc", [{"from": "h1", "to": "h2", "stop_s": 0.3}, {"from": "h1", "to": "h3", "start_s": 0.5}], 64 * 1024)
-        net.connect([{**config, "files": {"flows": str(path)} if config["host"] == "h1" else {}} for config in configs])
+        net.connect(recorded(configs, flows=path))
         begin = net.start()
         until_acked(path, {"h2", "h3"})
         reports = net.stop()
@@ -124,17 +120,13 @@ def test_after_a_crash_streams_begin_again_and_times_count_from_the_first_start(
     path = tmp_path / "h1.flows"
     with lab(3) as net:
         flows = [{"from": "h1", "to": "h2"}, {"from": "h1", "to": "h3", "stop_s": 0.01}]
-        configs = [
-            {**c, "files": {"flows": str(path)} if c["host"] == "h1" else {}} for c in net.streams("rc", flows, 65536, params=FAST_RC)
-        ]
+        configs = recorded(net.streams("rc", flows, 65536, params=FAST_RC), flows=path)
         net.connect(configs)
         origin = net.start()
         until_acked(path, {"h2"})
         net.cut("h1", 0)
         assert net.agents["h1"].wait_for("qp_error")["peer"] == "h2"
-        net.tell({"cmd": "abort"})
-        for agent in net.agents.values():
-            agent.wait_for("aborted")
+        net.abort()
         net.cut("h1", 0, up=True)
         crashed_s = time.monotonic()
         net.connect(configs)
