@@ -16,8 +16,8 @@ from testbed.errors import UsageError
 SIZE = 1000
 
 
-def sender(*flows: Outgoing, outstanding: int = 3, at: float = 0.0, origin: float = 0.0) -> StreamsJob:
-    job = StreamsJob("h1", SIZE, outstanding, flows, (), seed=1)
+def sender(*flows: Outgoing, at: float = 0.0, origin: float = 0.0) -> StreamsJob:
+    job = StreamsJob("h1", SIZE, 3, flows, (), seed=1)
     job.start(Start(at, 0, 1, origin))
     return job
 

@@ -14,6 +14,7 @@ from hosts.mrc.frames import CACHE_LIMIT, Framer, Inspector, Malformed, NackFiel
 from hosts.wire import BTH, BTH_OFFSET, HEADERS, IMMDT, METH, NETH, PETH, RETH, SETH, TSETH, Header
 
 A, B = ipaddress.IPv6Address("fd00::a").packed, ipaddress.IPv6Address("fd00::b").packed
+FRAMER = Framer("fd00::a", "fd00::b", 0x11, 0x22, wire.UDP_PORT)
 
 
 @pytest.mark.parametrize(
@@ -157,7 +158,7 @@ SAY = SackFields(3, False, -5, 0x10002, 0xFFFFFF, wire.HELD, 8, -1, 1 << 63 | 5,
 
 
 def test_fast_sacks_equal_the_tables() -> None:
-    header, trailer = Framer("fd00::a", "fd00::b", 0x11, 0x22, wire.UDP_PORT).sack(4, SAY)
+    header, trailer = FRAMER.sack(4, SAY)
     seth = {
         "ack_psn_offset": -5, "entropy": 0x10002, "source_id": 0x11, "destination_id": 0x22, "cack_psn": 0xFFFFFF, "cc_flags": 1, "mpr": 8,
         "sack_offset": -1, "bitmap": 1 << 63 | 5,
@@ -171,18 +172,18 @@ def test_fast_sacks_equal_the_tables() -> None:
 @pytest.mark.parametrize("probe_reply", [False, True])
 def test_a_sack_is_read_as_it_was_said(probe_reply: bool) -> None:
     say = SAY._replace(probe_reply=probe_reply)
-    header, trailer = Framer("fd00::a", "fd00::b", 0x11, 0x22, wire.UDP_PORT).sack(4, say)
+    header, trailer = FRAMER.sack(4, say)
     assert parse_sack(memoryview(bytes(header) + trailer)) == say
 
 
 def test_a_skip_and_a_penalty_are_read_as_they_were_said() -> None:
     say = SAY._replace(skip=wire.ALWAYS_SKIP, penalty=127)
-    header, trailer = Framer("fd00::a", "fd00::b", 0x11, 0x22, wire.UDP_PORT).sack(4, say)
+    header, trailer = FRAMER.sack(4, say)
     assert parse_sack(memoryview(bytes(header) + trailer)) == say
 
 
 def test_golden_bytes_of_a_sack_that_skips_once_with_a_penalty() -> None:
-    header, _trailer = Framer("fd00::a", "fd00::b", 0x11, 0x22, wire.UDP_PORT).sack(4, SAY._replace(skip=wire.SKIP_ONCE, penalty=3))
+    header, _trailer = FRAMER.sack(4, SAY._replace(skip=wire.SKIP_ONCE, penalty=3))
     assert (
         bytes(header[BTH_OFFSET:]).hex()
         == (
@@ -197,7 +198,7 @@ NACK = NackFields(wire.TRIMMED_LASTHOP, 0x10002, 0xABCDEF, 0x1234)
 
 
 def test_fast_nacks_equal_the_tables() -> None:
-    header, trailer = Framer("fd00::a", "fd00::b", 0x11, 0x22, wire.UDP_PORT).nack(4, NACK)
+    header, trailer = FRAMER.nack(4, NACK)
     neth = {
         "reason": 2, "entropy": 0x10002, "source_id": 0x11, "destination_id": 0x22, "nack_psn": 0xABCDEF, "tx_timestamp": 0x1234,
     }  # fmt: skip
@@ -207,7 +208,7 @@ def test_fast_nacks_equal_the_tables() -> None:
 
 
 def test_golden_bytes_of_a_nack() -> None:
-    header, _trailer = Framer("fd00::a", "fd00::b", 0x11, 0x22, wire.UDP_PORT).nack(4, NACK)
+    header, _trailer = FRAMER.nack(4, NACK)
     assert (
         bytes(header[BTH_OFFSET:]).hex()
         == (
@@ -218,7 +219,7 @@ def test_golden_bytes_of_a_nack() -> None:
 
 
 def test_fast_probes_equal_the_tables() -> None:
-    header, trailer = Framer("fd00::a", "fd00::b", 0x11, 0x22, wire.UDP_PORT).probe(4, 77, 5)
+    header, trailer = FRAMER.probe(4, 77, 5)
     peth = {"probe_id": 77, "source_id": 0x11, "destination_id": 0x22, "tx_timestamp": 5}
     expected = wire.build(wire.addresses(A, B, 4, 12 + 16 + 4), {"opcode": wire.PROBE, "destination_qp": 0x22}, [(PETH, peth)])
     assert bytes(header) + trailer == expected
@@ -290,17 +291,17 @@ def test_bth_starts_after_the_addresses() -> None:
 # What switches do
 
 
-def data(payload: bytes = bytes(64), imm: int | None = 9) -> bytes:
-    framer = Framer("fd00::a", "fd00::b", 0x11, 0x22, wire.UDP_PORT)
+def data(imm: int | None = 9) -> bytes:
+    payload = bytes(64)
     opcode = wire.WRITE_MIDDLE if imm is None else wire.WRITE_ONLY_IMM
-    header, trailer = framer.data(7, opcode, wire.TS_BIT | 5, (1, 2), 3, 4, 6, memoryview(payload), imm)
+    header, trailer = FRAMER.data(7, opcode, wire.TS_BIT | 5, (1, 2), 3, 4, 6, memoryview(payload), imm)
     return bytes(header) + payload + trailer
 
 
 @pytest.mark.parametrize(("imm", "size"), [(None, 84), (9, 88)])
 @pytest.mark.parametrize(("reason", "dscp"), [(wire.TRIMMED, 12), (wire.TRIMMED_LASTHOP, 16)])
 def test_a_trimmed_packet_ends_behind_its_headers(imm: int | None, size: int, reason: int, dscp: int) -> None:
-    cut = wire.trimmed(data(imm=imm), reason)
+    cut = wire.trimmed(data(imm), reason)
     ip, udp = wire.IPV6.unpack(cut), wire.UDP.unpack(cut, 40)
     assert (len(cut), ip["payload_length"], udp["length"], ip["traffic_class"]) == (size, size - 40, size - 40, dscp << 2)
 
