@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from testbed import sandbox
-from testbed.cli import engine, main
+from testbed.cli import main
 from testbed.cli import selftest as command
+from testbed.fabric import selftest
 from testbed.fabric.link_parameters import DSCP_TRIMMED, DSCP_TRIMMED_LASTHOP
 from testbed.fabric.probe import data_frame, full_payload, traffic_class
 from testbed.fabric.selftest import Check, Overload, default_settings, judged_overload, judged_share, sample
@@ -105,8 +107,6 @@ def fake_selftest(monkeypatch: pytest.MonkeyPatch):
     """A sandbox in which the self-test finds what it is told; returns how it was called."""
 
     def install(*checks: Check) -> list[Any]:
-        from testbed.fabric import selftest
-
         calls: list[Any] = []
 
         def run(folder: Any, topology: Any, settings: Any, reporter: Any) -> list[Check]:
@@ -116,7 +116,7 @@ def fake_selftest(monkeypatch: pytest.MonkeyPatch):
         monkeypatch.setattr(selftest, "run", run)
         monkeypatch.setattr(sandbox, "inside", lambda: True)
         monkeypatch.setattr(sandbox, "prepare", lambda: None)
-        monkeypatch.setattr(sandbox, "runtime_dir", lambda: engine.Path("/nonexistent"))
+        monkeypatch.setattr(sandbox, "runtime_dir", lambda: Path("/nonexistent"))
         return calls
 
     return install
