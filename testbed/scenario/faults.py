@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from heapq import heappop, heappush
 from itertools import islice
@@ -215,12 +215,12 @@ def _duplicate_ids(faults: Iterable[Fault]) -> list[Problem]:
 
 def _replay_problems(faults: list[Fault], scenario: Scenario, topology: Topology) -> list[Problem]:
     """What would not work in this run, though each fault by itself is fine."""
-    problems, duration_s = list[Problem](), scenario.run.duration_s
+    problems, duration_s, hosts = list[Problem](), scenario.run.duration_s, scenario.job_hosts()
     for fault in sorted(faults, key=lambda fault: fault.at_s):
         if fault.end_s > duration_s:
             message = f"lasts until {fault.end_s:g} s, the run only {duration_s:g} s"
             problems.append(Problem((fault.id,), message, "make run.duration longer"))
-        problems += _misfits(fault, scenario, topology)
+        problems += _misfits(fault, scenario, topology, hosts)
     return problems + [Problem((faults[at].id,), f"overlaps with {faults[other].id} on {where}") for at, other, where in overlaps(faults)]
 
 
@@ -233,8 +233,8 @@ def missing_evs(evs: Sequence[int], topology: Topology, wanted: object) -> str |
     return f"no pair has EV {', '.join(high)}: they are numbered from 0 to {limit - 1}" if high else None
 
 
-def _misfits(fault: Fault, scenario: Scenario, topology: Topology) -> list[Problem]:
-    if fault.kind == "host-slow" and fault.target not in scenario.job_hosts():
+def _misfits(fault: Fault, scenario: Scenario, topology: Topology, job_hosts: Collection[str]) -> list[Problem]:
+    if fault.kind == "host-slow" and fault.target not in job_hosts:
         return [Problem((fault.id,), idle_host(fault.target))]
     wanted = scenario.transport.get("mrc", {}).get("evs", 0)
     if message := missing_evs(fault.params.get("evs", ()), topology, wanted):
