@@ -161,7 +161,7 @@ def _read_fault(item: object, index: int, topology: Topology, problems: list[Pro
     if len(problems) > before:
         return None
     target = _read_target(item, place, topology, problems)
-    params = _read_params(item, place, topology, problems)
+    params = _read_params(item, place, problems)
     if target is None or len(problems) > before:
         return None
     source = str(item.get("source", place_source(index)))
@@ -186,7 +186,7 @@ def _read_target(item: Mapping[str, Any], place: Place, topology: Topology, prob
         return None
 
 
-def _read_params(item: Mapping[str, Any], place: Place, topology: Topology, problems: list[Problem]) -> dict[str, Any]:
+def _read_params(item: Mapping[str, Any], place: Place, problems: list[Problem]) -> dict[str, Any]:
     given = item.get("params", {})
     if not isinstance(given, dict):
         problems.append(Problem((*place, "params"), "must be an object"))
