@@ -15,7 +15,7 @@ from matplotlib.patches import Patch
 from numpy.typing import NDArray
 
 from testbed.report import congestion, style
-from testbed.report.context import TRANSPORT_OF_ARM, label
+from testbed.report.context import TRANSPORT_OF_ARM, first_runs, label
 from testbed.report.fair_share import on_between
 from testbed.report.findings import number
 from testbed.report.findings_streams import congestion_title
@@ -33,12 +33,12 @@ LOOKS: Mapping[str, tuple[str, str, style.Line, str]] = {
 }
 
 
-def congestion_over_time(data: RunData, summary: Mapping[str, Any], footer: Sequence[str], repeat: int = 1) -> Figure | None:
+def congestion_over_time(data: RunData, summary: Mapping[str, Any], footer: Sequence[str]) -> Figure | None:
     """Trimmed, marked and dropped packets a second over all links, a panel an arm; below, the windows of MRC's senders.
 
-    None if no arm's links trimmed, marked or dropped anything in the chosen repeat.
+    None if no arm's links trimmed, marked or dropped anything in the first repeat.
     """
-    chosen = [next((run for run in runs if run.repeat == repeat), runs[0]) for runs in data.arms.values() if runs]
+    chosen = first_runs(data)
     if not any(congestion.outcome_total(run, name) for run in chosen for name in LOOKS):
         return None
     chosen = [run for run in chosen if any(counter.outcomes for counter in run.links)]

@@ -15,7 +15,7 @@ from matplotlib.patches import Patch
 from numpy.typing import NDArray
 
 from testbed.report import effects, style, tables
-from testbed.report.context import TRANSPORT_OF_ARM, in_list, label
+from testbed.report.context import TRANSPORT_OF_ARM, first_runs, in_list, label
 from testbed.report.findings import number, plural, seconds
 from testbed.report.model import ArmRun, FaultInterval
 from testbed.report.reading import RunData
@@ -54,10 +54,9 @@ class Scene:
         return max(0.0, self.fault.begin_s - BEFORE_S), min(self.run.duration_s, max(end_s, back_s) + AFTER_S)
 
 
-def evs_of_fault(data: RunData, footer: Sequence[str], repeat: int = 1) -> Figure | None:
+def evs_of_fault(data: RunData, footer: Sequence[str]) -> Figure | None:
     """The first fault that retired an EV (or names its EVs), a panel an arm that has EVs. None if there is none."""
-    chosen = [next((run for run in runs if run.repeat == repeat), runs[0]) for runs in data.arms.values() if runs]
-    found = (scene(data.folder, run) for run in chosen if TRANSPORT_OF_ARM.get(run.arm) == "mrc")
+    found = (scene(data.folder, run) for run in first_runs(data) if TRANSPORT_OF_ARM.get(run.arm) == "mrc")
     scenes = [told for told in found if told is not None]
     if not scenes:
         return None

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from testbed.report import link_use, style
-from testbed.report.context import in_list, label
+from testbed.report.context import first_runs, in_list, label
 from testbed.report.findings import number
 from testbed.report.findings_streams import share
 from testbed.report.model import ArmRun, link_tier
@@ -24,13 +24,12 @@ Direction = tuple[str, str]  # (link, sending node)
 Panel = dict[str, list[float]]  # arm -> what its link directions carried, most first
 
 
-def link_use_picture(data: RunData, footer: Sequence[str], repeat: int = 1) -> Figure:
+def link_use_picture(data: RunData, footer: Sequence[str]) -> Figure:
     """What each link direction inside the fabric carried, sorted: a row a tier, a column a way, the arms side by side.
 
     In shares of the links' rate, or in MB if the rate is not known.
     """
-    chosen = [next((run for run in runs if run.repeat == repeat), runs[0]) for runs in data.arms.values() if runs]
-    chosen = [run for run in chosen if run.links]
+    chosen = [run for run in first_runs(data) if run.links]
     in_shares = bool(chosen) and all(run.rate_bps is not None for run in chosen)
     told = panels_of(chosen, in_shares)
     tiers = [tier for tier in link_use.FABRIC_TIERS if any(told.get((tier, way)) for way in link_use.WAYS)]

@@ -15,7 +15,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 
 from testbed.report import effects, style, tables
-from testbed.report.context import in_list, label
+from testbed.report.context import first_runs, in_list, label
 from testbed.report.model import ArmRun
 from testbed.report.reading import RunData
 
@@ -76,9 +76,9 @@ def _add_history(rows: dict[int, EvRow], run: ArmRun, pair: tuple[str, str] | No
         rows[ev].bad.append((t_s, run.duration_s))
 
 
-def paths_of_pair(data: RunData, summary: Mapping[str, Any], footer: Sequence[str], repeat: int = 1) -> Figure:
+def paths_of_pair(data: RunData, summary: Mapping[str, Any], footer: Sequence[str]) -> Figure:
     """One row an EV of the pair whose EVs were retired most often: packets, ASSUMED_BAD, probes, faults on the path; a panel an arm."""
-    chosen = [next((run for run in runs if run.repeat == repeat), runs[0]) for runs in data.arms.values() if runs]
+    chosen = first_runs(data)
     pair = most_affected_pair(chosen)
     panels = []
     for run in chosen:

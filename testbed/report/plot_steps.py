@@ -32,13 +32,13 @@ def plain_seconds(value: float, _position: object = None) -> str:
 # --- step time over time ---------------------------------------------------------------------------------------------------------------
 
 
-def step_times(data: RunData, summary: Mapping[str, Any], footer: Sequence[str], repeat: int = 1) -> Figure:
-    """Every step of every arm over time, on one time axis and one (log) scale; `repeat` in full colour, the others light."""
+def step_times(data: RunData, summary: Mapping[str, Any], footer: Sequence[str]) -> Figure:
+    """Every step of every arm over time, on one time axis and one (log) scale; the first repeat in full colour, the others light."""
     arms = {arm: runs for arm, runs in data.arms.items() if runs}
     everything = [run for runs in arms.values() for run in runs]
     heights = [2.7] * max(1, len(arms))
     figure = style.frame(findings.steps_title(summary), footer, 1.1 + sum(heights))
-    missed = {arm: missed_faults(summary, arm, repeat) for arm in arms}
+    missed = {arm: missed_faults(summary, arm, runs[0].repeat) for arm, runs in arms.items()}
     legend = _step_legend(everything) + [style.missed_handle()] * any(missed.values()) if arms else []
     panels = style.panels(figure, heights, legend)
     if not arms:
@@ -46,9 +46,8 @@ def step_times(data: RunData, summary: Mapping[str, Any], footer: Sequence[str],
         return figure
     kinds = style.fault_kinds(everything)
     for axes, (arm, runs) in zip(panels, arms.items(), strict=True):
-        chosen = next((run for run in runs if run.repeat == repeat), runs[0])
-        style.shade_faults(axes, chosen, kinds, missed[arm])
-        _panel(axes, arm, runs, chosen, 1 - style.lanes_height(kinds))
+        style.shade_faults(axes, runs[0], kinds, missed[arm])
+        _panel(axes, arm, runs, 1 - style.lanes_height(kinds))
     _scale(panels, everything, 1 - style.lanes_height(kinds))
     panels[-1].set_xlabel("time since the job's start [s]")
     return figure
@@ -61,11 +60,10 @@ def missed_faults(summary: Mapping[str, Any], arm: str, repeat: int) -> set[str]
     return {fault["fault"] for fault in entry["faults"] if fault["hit"] is False}
 
 
-def _panel(axes: Axes, arm: str, runs: Sequence[ArmRun], chosen: ArmRun, top: float) -> None:
-    look = style.arm_style(arm)
-    for run in runs:
-        if run is not chosen:
-            _draw_other(axes, run, look, top)
+def _panel(axes: Axes, arm: str, runs: Sequence[ArmRun], top: float) -> None:
+    look, chosen = style.arm_style(arm), runs[0]
+    for run in runs[1:]:
+        _draw_other(axes, run, look, top)
     steps = stats.job_steps(chosen)
     median_s = stats.healthy_median(chosen, steps).median_s
     _draw_steps(axes, stats.judged_steps(steps, median_s), look)

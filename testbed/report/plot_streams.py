@@ -13,7 +13,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from testbed.report import findings_streams, goodput, style
-from testbed.report.context import label
+from testbed.report.context import first_runs, label
 from testbed.report.findings import plural
 from testbed.report.model import ArmRun
 from testbed.report.plot_steps import missed_faults
@@ -27,10 +27,9 @@ VICTIM_COLOUR, SUM_COLOUR = style.BLACK, style.PURPLE
 # --- goodput over time -------------------------------------------------------------------------------------------------------------------
 
 
-def flows_over_time(data: RunData, summary: Mapping[str, Any], footer: Sequence[str], repeat: int = 1) -> Figure:
+def flows_over_time(data: RunData, summary: Mapping[str, Any], footer: Sequence[str]) -> Figure:
     """Goodput of every flow over time, a panel an arm on the same axes: incast, victim, and the sum into the incast's receiver apart."""
-    chosen = [next((run for run in runs if run.repeat == repeat), runs[0]) for runs in data.arms.values() if runs]
-    chosen = [run for run in chosen if run.flows and run.qps]
+    chosen = [run for run in first_runs(data) if run.flows and run.qps]
     heights = [2.7] * max(1, len(chosen))
     figure = style.frame(findings_streams.flows_title(summary), footer, 1.1 + sum(heights))
     missed = {run.arm: missed_faults(summary, run.arm, run.repeat) for run in chosen}
