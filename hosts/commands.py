@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -72,6 +72,11 @@ class Fields:
         if not isinstance(value, list):
             raise self._wrong(key, "a list")
         return value
+
+    def objects(self, key: str) -> Iterator[Fields]:
+        """The objects of a JSON list."""
+        for at, raw in enumerate(self.items(key)):
+            yield Fields(raw, f"{self.where}.{key}[{at}]")
 
 
 @dataclass(frozen=True)
@@ -161,7 +166,7 @@ def parse_config(fields: Fields) -> Config:
 
 
 def _peers(fields: Fields, key: str, transport: str) -> tuple[PeerSpec, ...]:
-    peers = tuple(_peer(Fields(raw, f"{fields.where}.{key}[{at}]")) for at, raw in enumerate(fields.items(key)))
+    peers = tuple(_peer(peer) for peer in fields.objects(key))
     if len({peer.name for peer in peers}) < len(peers):
         raise UsageError(f"{fields.where}.{key} names a peer twice: there is one QP to a peer")
     for at, peer in enumerate(peers):
@@ -171,7 +176,7 @@ def _peers(fields: Fields, key: str, transport: str) -> tuple[PeerSpec, ...]:
 
 
 def _peer(peer: Fields) -> PeerSpec:
-    paths = tuple(_path(Fields(raw, f"{peer.where}.paths[{at}]")) for at, raw in enumerate(peer.items("paths")))
+    paths = tuple(_path(path) for path in peer.objects("paths"))
     return PeerSpec(peer.text("name"), peer.address("address"), paths)
 
 

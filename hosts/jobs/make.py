@@ -52,8 +52,8 @@ def _all_to_all(config: Config, job: Fields) -> tuple[Job, memoryview]:
 
 def _streams(config: Config, job: Fields) -> tuple[Job, memoryview]:
     job.refuse_unknown("kind", "message_bytes", "outstanding", "outgoing", "incoming")
-    outgoing = [_outgoing(Fields(raw, f"$.job.outgoing[{at}]")) for at, raw in enumerate(job.items("outgoing"))]
-    incoming = [Fields(raw, f"$.job.incoming[{at}]").text("from") for at, raw in enumerate(job.items("incoming"))]
+    outgoing = [_outgoing(flow) for flow in job.objects("outgoing")]
+    incoming = [flow.text("from") for flow in job.objects("incoming")]
     _match(config, [flow.peer for flow in outgoing], incoming)
     message_bytes, outstanding = job.whole("message_bytes", 1, MAX_WINDOW_BYTES), job.whole("outstanding", 1, ROTATIONS - 1, 4)
     streams = StreamsJob(config.host, message_bytes, outstanding, outgoing, incoming, config.seed)
