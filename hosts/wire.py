@@ -158,12 +158,12 @@ OPCODES: Mapping[int, str] = {
     ENDPOINT_RESPONSE: "Endpoint Response", SACK: "SACK", NACK: "NACK", PROBE: "Probe",
 }  # fmt: skip
 WITH_IMMEDIATE = frozenset({WRITE_LAST_IMM, WRITE_ONLY_IMM})
+TRIMMED, TRIMMED_LASTHOP = 1, 2  # reasons of a NACK
 NACK_REASONS: Mapping[int, str] = {
-    1: "TRIMMED", 2: "TRIMMED_LASTHOP", 6: "NO_BITMAP", 7: "NO_PKT_BUFFER", 0x0A: "NO_RESOURCE", 0x0B: "PSN_OOR_WINDOW",
+    TRIMMED: "TRIMMED", TRIMMED_LASTHOP: "TRIMMED_LASTHOP", 6: "NO_BITMAP", 7: "NO_PKT_BUFFER", 0x0A: "NO_RESOURCE", 0x0B: "PSN_OOR_WINDOW",
     0x19: "UNEXPECTED_EVENT",
 }  # fmt: skip
 
-TRIMMED, TRIMMED_LASTHOP = 1, 2  # reasons of a NACK
 TRIM_REASONS: Mapping[int, int] = {12: TRIMMED, 16: TRIMMED_LASTHOP}  # by the DSCP that a switch gives to what it trimmed
 TRIMMED_DSCPS: Mapping[int, int] = {reason: dscp for dscp, reason in TRIM_REASONS.items()}
 NOT_ECT, ECT0, CE = 0, 2, 3  # the low two bits of the traffic class (RFC 3168)
