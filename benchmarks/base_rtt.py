@@ -28,7 +28,6 @@ from topologies import End, addresses
 PAYLOAD_BYTES = 4100
 PORT = 9
 MARK = b"base-rtt"
-LINKS_BEHIND_THE_FIRST = 5
 _ETH_P_ALL, _SO_TIMESTAMPNS = 0x0003, 35
 _ROUNDS, _PINGS, _QUIET_S = 5, 20, 2.0
 
