@@ -6,7 +6,7 @@ What needs more than one section (does the link exist, do faults overlap) is in 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, StringConstraints, Tag, ValidationInfo, model_validator
@@ -127,19 +127,19 @@ class Run(Part):
     settle_s: Duration = Field(5.0, alias="settle")
 
 
-def chosen(key: str, kinds: dict[str, str], other: str) -> Discriminator:
-    """Picks a variant by the value of `key`; its tag begins with "<", which load.py leaves out of places."""
+def tag_of(key: str, kinds: Mapping[str, str], other: str) -> Callable[[Any], str]:
+    """Picks a variant's tag by the value of `key`; tags begin with "<", which load.py leaves out of places."""
 
     def tag(data: Any) -> str:
         value = data.get(key) if isinstance(data, dict) else getattr(data, key, None)
         return kinds.get(value, other) if isinstance(value, str) else other
 
-    return Discriminator(tag)
+    return tag
 
 
 TopologySpec = Annotated[
     Annotated[FatTree, Tag("<fat-tree>")] | Annotated[MultiPlane, Tag("<multi-plane>")] | Annotated[UnknownTopology, Tag("<unknown>")],
-    chosen("kind", {"fat-tree": "<fat-tree>", "multi-plane": "<multi-plane>"}, "<unknown>"),
+    Discriminator(tag_of("kind", {"fat-tree": "<fat-tree>", "multi-plane": "<multi-plane>"}, "<unknown>")),
 ]
 
 Option = bool | int | float | str

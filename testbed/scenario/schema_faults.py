@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BeforeValidator, ConfigDict, Discriminator, Field, Tag, model_validator
 
-from testbed.scenario.schema import Duration, Number, Part, Rate, Share, Span, Tier, Weight, as_tuple, chosen
+from testbed.scenario.schema import Duration, Number, Part, Rate, Share, Span, Tier, Weight, as_tuple, tag_of
 
 Cut = Literal["carrier", "silent"]
 """How a bundle or a flapping link is cut: both ends see it, or nobody does."""
@@ -173,7 +173,7 @@ Down = Annotated[
     | Annotated[ExponentialDown, Tag("<exponential>")]
     | Annotated[LognormalDown, Tag("<lognormal>")]
     | Annotated[UnknownDown, Tag("<unknown>")],
-    chosen("distribution", {name: f"<{name}>" for name in ("fixed", "uniform", "exponential", "lognormal")}, "<unknown>"),
+    Discriminator(tag_of("distribution", {name: f"<{name}>" for name in ("fixed", "uniform", "exponential", "lognormal")}, "<unknown>")),
 ]
 
 
@@ -216,14 +216,11 @@ class UnknownFault(Part):
     ]  # fmt: skip
 
 
+_tag_of_kind = tag_of("kind", TAG_OF_KIND, "<UnknownFault>")
+
+
 def _fault_tag(data: Any) -> str:
-    if isinstance(data, dict):
-        kind = data.get("kind")
-        if "churn" in data:
-            return "<ChurnFault>"
-    else:
-        kind = getattr(data, "kind", None)
-    return TAG_OF_KIND.get(kind, "<UnknownFault>") if isinstance(kind, str) else "<UnknownFault>"
+    return "<ChurnFault>" if isinstance(data, dict) and "churn" in data else _tag_of_kind(data)
 
 
 FaultSpec = Annotated[
