@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from testbed.errors import UsageError
+from testbed.units import counted
 
 Place = tuple["str | int", ...]
 
@@ -41,7 +42,7 @@ class ScenarioInvalid(UsageError):
     def __init__(self, source: str, problems: Sequence[Problem]) -> None:
         self.source = source
         self.problems = tuple(sorted(set(problems), key=_order))
-        count = f"{len(self.problems)} problem{'s' if len(self.problems) != 1 else ''}"
+        count = counted(len(self.problems), "problem")
         super().__init__("\n".join([f"{source} is not valid: {count}", *(f"  - {problem}" for problem in self.problems)]))
 
 
