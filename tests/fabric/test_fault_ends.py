@@ -11,9 +11,8 @@ pytestmark = pytest.mark.fabric
 LOWER = "t0_1_1-t1_1_1"
 
 
-def tell() -> dict[str, Any]:
+def tell(switching: str) -> dict[str, Any]:
     """One plane, one path: h1 - t0_1_1 - t1_1_1 - t0_2_1 - h2. Each fault in turn, with pings both ways while it is on."""
-    import os
     import subprocess
     import sys
     import time
@@ -24,7 +23,6 @@ def tell() -> dict[str, Any]:
     from testbed.routing.options import BgpOptions
     from topologies import build
 
-    switching = os.environ["SWITCHING"]
     options = {"bgp": BgpOptions(keepalive_s=1, hold_s=5, connect_retry_s=1)} if switching == "frr" else {}
     topology = build("multi-plane", planes=1, t0s=2, t1s=1, hosts_per_t0=1)
     fabric = Fabric(topology, LinkSettings(rate_bps=50_000_000), switching, Path("/run/testbed/x"), options)
@@ -166,9 +164,7 @@ def tell() -> dict[str, Any]:
 
 @pytest.fixture(scope="module", params=["ovs", "frr"])
 def story(request: pytest.FixtureRequest) -> dict[str, Any]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("SWITCHING", request.param)
-        answer: dict[str, Any] = ask(tell, timeout_s=300)
+    answer: dict[str, Any] = ask(tell, request.param, timeout_s=300)
     return {**answer, "switching": request.param}
 
 

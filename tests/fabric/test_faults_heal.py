@@ -14,14 +14,11 @@ from netns.fabric_lab import ask
 pytestmark = pytest.mark.fabric
 
 
-def tell() -> dict[str, Any]:
+def tell(switching: str) -> dict[str, Any]:
     """All faults on a k=2 fat-tree (three tiers, one path): what each changed meanwhile, and what it left."""
-    import os
-    import sys
     import time
     from pathlib import Path
 
-    sys.path.insert(0, "tests/netns")
     from fabric_snapshot import differences, settles_to, snapshot
 
     from testbed.fabric import Fabric, LinkSettings
@@ -33,7 +30,7 @@ def tell() -> dict[str, Any]:
     from topologies import build
 
     # Sessions come back within a second: what is healed is compared when BGP has settled, and that is waited for after every fault.
-    switching, bgp = os.environ["SWITCHING"], {"bgp": BgpOptions(connect_retry_s=1)}
+    bgp = {"bgp": BgpOptions(connect_retry_s=1)}
     settings = LinkSettings(rate_bps=50_000_000)
     fabric = Fabric(build("fat-tree", k=2), settings, switching, Path("/run/testbed/x"), bgp if switching == "frr" else {})
     fabric.deploy()
@@ -130,9 +127,7 @@ def tell() -> dict[str, Any]:
 
 @pytest.fixture(scope="module", params=["ovs", "frr"])
 def story(request: pytest.FixtureRequest) -> dict[str, Any]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("SWITCHING", request.param)
-        answer: dict[str, Any] = ask(tell, timeout_s=420)
+    answer: dict[str, Any] = ask(tell, request.param, timeout_s=420)
     return answer
 
 

@@ -27,13 +27,18 @@ def start(code: str, **options: Any) -> subprocess.Popen[str]:
     return subprocess.Popen(argv_of(code), cwd=REPO_ROOT, stdout=subprocess.PIPE, text=True, stdin=subprocess.DEVNULL, **options)
 
 
-def ask(function: Callable[[], Any], timeout_s: float = 120.0) -> Any:
-    """What `function` returns (JSON-able) when run in a sandbox. It imports what it needs itself; AssertionError with its output."""
-    answer = f"import json; print('\\nANSWER ' + json.dumps({function.__name__}()))"
+def ask(function: Callable[..., Any], *arguments: str, timeout_s: float = 120.0) -> Any:
+    """What `function` returns (JSON-able) when called in a sandbox. It imports what it needs itself, helpers of this folder by bare name.
+
+    AssertionError with its output.
+    """
+    answer = f"import json; print('\\nANSWER ' + json.dumps({function.__name__}(*{arguments!r})))"
     code = f"from __future__ import annotations\n{PREPARE}{textwrap.dedent(inspect.getsource(function))}\n{answer}"
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
     done = subprocess.run(
-        argv_of(code), cwd=REPO_ROOT, capture_output=True, text=True, timeout=timeout_s, check=False, stdin=subprocess.DEVNULL
-    )
+        argv_of(code), cwd=REPO_ROOT, env=environment, capture_output=True, text=True, timeout=timeout_s, check=False,
+        stdin=subprocess.DEVNULL,
+    )  # fmt: skip
     assert done.returncode == 0, f"status {done.returncode}\n{done.stdout}\n{done.stderr}"
     return json.loads(done.stdout.rpartition("ANSWER ")[2])
 

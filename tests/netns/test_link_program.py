@@ -21,10 +21,8 @@ TRIMMED_FRAME_BYTES = 138
 def tell() -> dict[str, Any]:
     """All stories, one after the other; frames as hexadecimal text."""
     import subprocess
-    import sys
     import time
 
-    sys.path.insert(0, "tests/netns")
     from link_lab import Lab, mrc, plain, roce
 
     from hosts import wire

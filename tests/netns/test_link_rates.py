@@ -12,10 +12,8 @@ pytestmark = pytest.mark.netns
 
 def tell() -> dict[str, Any]:
     """Slows the lab's link down for one and for two reasons, with a backlog and without, and says what the kernel says."""
-    import sys
     import time
 
-    sys.path.insert(0, "tests/netns")
     from link_lab import Lab, mrc
 
     from testbed.errors import HostError, UsageError
