@@ -5,6 +5,8 @@ from __future__ import annotations
 import secrets
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import product
@@ -46,7 +48,7 @@ class OpenRun:
         self.scenario, self.drawn, self.reporter, self.stopped = scenario, drawn, reporter, False
         self.outcome, self.arms, self._manifest = RunOutcome(folder), list[ArmOutcome](), manifest(scenario)
         write_faults(folder / "faults.json", drawn)
-        write_text(folder / "scenario.yaml", scenario.source or yaml.safe_dump(scenario.resolved(), sort_keys=False))
+        write_scenario(folder, scenario)
         write_json(folder / "manifest.json", self._manifest)
 
     @property
@@ -82,15 +84,11 @@ class OpenRun:
 
 def run_scenario(scenario: Scenario, drawn: Drawn, results: Path, *, reporter: Reporter) -> RunOutcome:
     """Runs every arm `repeats` times against the same drawn faults. Must be called inside the sandbox."""
-    folder = new_folder(results, scenario.name)
-    reporter.note(f"results: {folder}")
-    try:
+    with results_folder(results, scenario.name, reporter) as folder:
         run = OpenRun(scenario, drawn, folder, reporter)
         _run_arms(run)
         point_latest(results, folder, reporter)
         return run.finish()
-    finally:
-        give_to_invoker(results / "latest", folder.parent, folder, *folder.rglob("*"))
 
 
 def _run_arms(run: OpenRun) -> None:
@@ -149,7 +147,23 @@ def now() -> str:
     return datetime.now().astimezone().isoformat(timespec="seconds")
 
 
-def new_folder(results: Path, name: str) -> Path:
+def write_scenario(folder: Path, scenario: Scenario) -> None:
+    """Writes scenario.yaml: the text as it was given."""
+    write_text(folder / "scenario.yaml", scenario.source or yaml.safe_dump(scenario.resolved(), sort_keys=False))
+
+
+@contextmanager
+def results_folder(results: Path, name: str, reporter: Reporter) -> Iterator[Path]:
+    """A new folder for a run or a sweep; whatever ends it, all that is in it belongs to the invoker."""
+    folder = _new_folder(results, name)
+    reporter.note(f"results: {folder}")
+    try:
+        yield folder
+    finally:
+        give_to_invoker(results / "latest", folder.parent, folder, *folder.rglob("*"))
+
+
+def _new_folder(results: Path, name: str) -> Path:
     """`results/<scenario>/<time>/`; two runs that start in the same second get folders of their own."""
     stem = time.strftime("%Y%m%d-%H%M%S")
     for suffix in ("", *(f"-{number}" for number in range(2, 100))):

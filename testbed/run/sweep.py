@@ -7,12 +7,10 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from testbed.files import give_to_invoker, write_json, write_text
+from testbed.files import write_json
 from testbed.report import write_sweep
 from testbed.reporting import Reporter
-from testbed.run.session import OpenRun, RunOutcome, manifest, new_folder, now, point_latest
+from testbed.run.session import OpenRun, RunOutcome, manifest, now, point_latest, results_folder, write_scenario
 from testbed.scenario import Drawn, Scenario, arm_duration_s, total_duration_s
 from testbed.units import format_duration
 
@@ -23,15 +21,11 @@ WORST_FIRST = (INTERRUPTED, 3, 2, 4, 1, 0)
 
 def run_sweep(scenario: Scenario, drawn: Sequence[Drawn], results: Path, *, reporter: Reporter) -> RunOutcome:
     """Runs every point of the scenario's sweep; `drawn` holds the faults of each. Must be called inside the sandbox."""
-    folder = new_folder(results, scenario.name)
-    reporter.note(f"results: {folder}")
-    try:
+    with results_folder(results, scenario.name, reporter) as folder:
         sweep = SweepRun(scenario, drawn, folder, reporter)
         sweep.run()
         point_latest(results, folder, reporter)
         return sweep.finish()
-    finally:
-        give_to_invoker(results / "latest", folder.parent, folder, *folder.rglob("*"))
 
 
 def schedule(scenario: Scenario) -> Iterator[tuple[int, int, str]]:
@@ -53,7 +47,7 @@ class SweepRun:
         self._finished: set[int] = set()
         self._interrupted = False
         self._manifest = manifest(scenario) | {"kind": "sweep"}
-        write_text(folder / "scenario.yaml", scenario.source or yaml.safe_dump(scenario.resolved(), sort_keys=False))
+        write_scenario(folder, scenario)
         self._write_manifest()
 
     def run(self) -> None:
