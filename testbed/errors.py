@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+INTERRUPTED = 130
+"""The exit code of what was interrupted: no error of its own."""
+
 
 class TestbedError(Exception):
     """Base of all errors that a user may see; `exit_code` as in docs/architecture.md."""

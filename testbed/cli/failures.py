@@ -12,10 +12,9 @@ from typing import Any
 import click
 
 from testbed.cli.output import Output, drop_stdout, emit
-from testbed.errors import TestbedError
+from testbed.errors import INTERRUPTED, TestbedError
 from testbed.scenario.problems import ScenarioInvalid
 
-INTERRUPTED = 130
 # A bug of the testbed, kept apart from what a run found (1): EX_SOFTWARE of sysexits(3).
 INTERNAL = 70
 USAGE = 2

@@ -15,7 +15,7 @@ from typing import Any
 
 import yaml
 
-from testbed.errors import FidelityError, HostError, TestbedError
+from testbed.errors import INTERRUPTED, FidelityError, HostError, TestbedError
 from testbed.files import give_to_invoker, write_json, write_text
 from testbed.report import judge, write_results
 from testbed.reporting import Reporter
@@ -124,7 +124,7 @@ def _decide(outcome: RunOutcome, arms: list[ArmOutcome]) -> None:
     if outcome.problems and outcome.exit_code == 0:
         outcome.exit_code = TestbedError.exit_code
     if outcome.interrupted:
-        outcome.exit_code = 130
+        outcome.exit_code = INTERRUPTED
 
 
 def manifest(scenario: Scenario) -> dict[str, Any]:

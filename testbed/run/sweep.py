@@ -7,6 +7,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from testbed.errors import INTERRUPTED, FidelityError, HostError, TestbedError, UsageError
 from testbed.files import write_json
 from testbed.report import write_sweep
 from testbed.reporting import Reporter
@@ -14,9 +15,8 @@ from testbed.run.session import OpenRun, RunOutcome, manifest, now, point_latest
 from testbed.scenario import Drawn, Scenario, arm_duration_s, total_duration_s
 from testbed.units import format_duration
 
-INTERRUPTED = 130
 # The exit code of a sweep is the worst of its points: what stopped most counts most, then what cannot be believed, then what it found.
-WORST_FIRST = (INTERRUPTED, 3, 2, 4, 1, 0)
+WORST_FIRST = (INTERRUPTED, HostError.exit_code, UsageError.exit_code, FidelityError.exit_code, TestbedError.exit_code, 0)
 
 
 def run_sweep(scenario: Scenario, drawn: Sequence[Drawn], results: Path, *, reporter: Reporter) -> RunOutcome:
