@@ -215,6 +215,36 @@ def retirements(run: ArmRun) -> list[Event]:
     return [event for event in run.named("ev_state") if event.get("to") == "ASSUMED_BAD" and event.get("from") != "ASSUMED_BAD"]
 
 
+def pair_events(run: ArmRun, pair: tuple[str, str] | None) -> list[Event]:
+    """The changes of state and the probes of the EVs of one (host, peer), in order of time."""
+    return [event for event in run.named("ev_state", "probe") if (event["source"], event.get("peer")) == pair]
+
+
+def bad_spans(run: ArmRun, events: Sequence[Event]) -> dict[int, list[tuple[float, float]]]:
+    """EV -> when it was ASSUMED_BAD, from the events of its pair; of one that never came back, up to the run's end."""
+    spans: dict[int, list[tuple[float, float]]] = {}
+    since: dict[int, float] = {}
+    for event in events:
+        if event["event"] == "ev_state":
+            ev, t_s = int(event["ev"]), float(event["t_s"])
+            if event.get("to") == "ASSUMED_BAD":
+                since.setdefault(ev, t_s)
+            elif ev in since:
+                spans.setdefault(ev, []).append((since.pop(ev), t_s))
+    for ev, t_s in since.items():
+        spans.setdefault(ev, []).append((t_s, run.duration_s))
+    return spans
+
+
+def probe_times(events: Sequence[Event]) -> dict[int, list[float]]:
+    """EV -> when a probe was sent on it, from the events of its pair."""
+    times: dict[int, list[float]] = {}
+    for event in events:
+        if event["event"] == "probe" and event.get("outcome") == "sent":
+            times.setdefault(int(event["ev"]), []).append(float(event["t_s"]))
+    return times
+
+
 def blamed(run: ArmRun, event: Event, grace_s: float = GRACE_S) -> FaultInterval | None:
     """The fault that explains a retirement: it loses packets, acts on the EV's path (either way), and was on at that time or over for under
     `grace_s`; the latest of several."""

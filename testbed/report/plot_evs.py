@@ -73,22 +73,22 @@ def evs_of_fault(data: RunData, footer: Sequence[str]) -> Figure | None:
 def scene(folder: Path, run: ArmRun) -> Scene | None:
     """What there is to show of one arm and repeat; None without a fault that hit an EV of a pair with records."""
     seen = _fault_and_pair(run)
-    path = folder / run.arm / str(run.repeat) / "paths.csv"
-    if seen is None or not path.is_file():
+    if seen is None:
         return None
     fault, pair = seen
-    samples = [row for row in tables.read_table(path, tables.path_row)[0] if pair is None or row[1:3] == pair]
+    samples = [row for row in tables.path_samples(folder, run) if pair is None or row[1:3] == pair]
     if not samples:
         return None
     pair = pair or samples[0][1:3]
     sent = _sent([row for row in samples if row[1:3] == pair], run.duration_s)
-    events = [event for event in run.named("ev_state", "probe") if (event["source"], event.get("peer")) == pair]
-    blamed = {(int(e["ev"]), float(e["t_s"])) for e in effects.retirements(run) if e in events and effects.blamed(run, e) == fault}
+    events = effects.pair_events(run, pair)
+    retired_for_it = (e for e in effects.retirements(run) if (e["source"], e.get("peer")) == pair and effects.blamed(run, e) == fault)
+    blamed = {(int(e["ev"]), float(e["t_s"])) for e in retired_for_it}
     hit = tuple(sorted(ev for ev in {ev for ev, _ in blamed} | _named_evs(fault) if ev in sent))
     if not hit or len(sent) < 2:
         return None
-    probes = {ev: [float(e["t_s"]) for e in events if e["event"] == "probe" and e["ev"] == ev and e.get("outcome") == "sent"] for ev in hit}
-    bad = {ev: _bad(run, events, ev) for ev in hit}
+    all_bad, all_probes = effects.bad_spans(run, events), effects.probe_times(events)
+    bad, probes = {ev: all_bad.get(ev, []) for ev in hit}, {ev: all_probes.get(ev, []) for ev in hit}
     retired = [span for ev, spans in bad.items() for span in spans if (ev, span[0]) in blamed]
     return Scene(run, fault, pair, hit, sent, bad, probes, retired, _others(run, fault, events, hit))
 
@@ -122,20 +122,6 @@ def _sent(samples: Sequence[tables.PathRow], duration_s: float) -> dict[int, NDA
     edges = np.arange(max(1, round(duration_s / BIN_S)) + 1) * BIN_S
     counts = {ev: np.array(told).T for ev, told in sorted(series.items())}
     return {ev: np.maximum(0.0, np.diff(np.interp(edges, t_s, packets))) for ev, (t_s, packets) in counts.items()}
-
-
-def _bad(run: ArmRun, events: Sequence[Mapping[str, Any]], ev: int) -> list[tuple[float, float]]:
-    """When the EV was ASSUMED_BAD."""
-    spans: list[tuple[float, float]] = []
-    since: float | None = None
-    for event in events:
-        if event["event"] == "ev_state" and event["ev"] == ev:
-            if event.get("to") == "ASSUMED_BAD":
-                since = float(event["t_s"]) if since is None else since
-            elif since is not None:
-                spans.append((since, float(event["t_s"])))
-                since = None
-    return spans if since is None else [*spans, (since, run.duration_s)]
 
 
 # --- drawing -----------------------------------------------------------------------------------------------------------------------------

@@ -46,8 +46,7 @@ def most_affected_pair(runs: Iterable[ArmRun]) -> tuple[str, str] | None:
 
 def read_pair(folder: Path, run: ArmRun, pair: tuple[str, str] | None) -> tuple[tuple[str, str] | None, list[EvRow]]:
     """The EVs of `pair` (or of the first pair found, if None) from paths.csv and the history."""
-    path = folder / run.arm / str(run.repeat) / "paths.csv"
-    samples = tables.read_table(path, tables.path_row)[0] if path.is_file() else []
+    samples = tables.path_samples(folder, run)
     pair = pair or next(((host, peer) for _, host, peer, _, _ in samples), None)
     rows: dict[int, EvRow] = {}
     last: dict[int, float] = {}
@@ -60,20 +59,14 @@ def read_pair(folder: Path, run: ArmRun, pair: tuple[str, str] | None) -> tuple[
 
 
 def _add_history(rows: dict[int, EvRow], run: ArmRun, pair: tuple[str, str] | None) -> None:
-    mine = [event for event in run.named("ev_state", "probe") if (event.get("source"), event.get("peer")) == pair]
-    since: dict[int, float] = {}
+    mine = effects.pair_events(run, pair)
     for event in mine:
-        row, t_s = rows.setdefault(int(event["ev"]), EvRow(int(event["ev"]))), float(event["t_s"])
-        if event["event"] == "probe":
-            row.probes += [t_s] if event.get("outcome") == "sent" else []
-            continue
-        row.path = tuple(event.get("path") or row.path)
-        if event.get("to") == "ASSUMED_BAD":
-            since.setdefault(row.ev, t_s)
-        elif row.ev in since:
-            row.bad.append((since.pop(row.ev), t_s))
-    for ev, t_s in since.items():
-        rows[ev].bad.append((t_s, run.duration_s))
+        row = rows.setdefault(int(event["ev"]), EvRow(int(event["ev"])))
+        if event["event"] == "ev_state":
+            row.path = tuple(event.get("path") or row.path)
+    bad, probes = effects.bad_spans(run, mine), effects.probe_times(mine)
+    for ev, row in rows.items():
+        row.bad, row.probes = bad.get(ev, []), probes.get(ev, [])
 
 
 def paths_of_pair(data: RunData, summary: Mapping[str, Any], footer: Sequence[str]) -> Figure:

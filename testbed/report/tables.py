@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from testbed.report.model import LinkCounter, QpSeries, Series, StepRow
+from testbed.report.model import ArmRun, LinkCounter, QpSeries, Series, StepRow
 
 Row = TypeVar("Row")
 # Beyond any time in seconds, and any count: what is larger is damage, and would overflow the plots' axes.
@@ -129,6 +129,12 @@ def path_row(row: Mapping[str, str]) -> PathRow:
     """One sample of an EV."""
     t_s, packets = (plausible(float(row[name])) for name in ("t_s", "tx_packets"))
     return PathRow(t_s, row["host"], row["peer"], int(plausible(int(row["ev"]))), packets)
+
+
+def path_samples(folder: Path, run: ArmRun) -> list[PathRow]:
+    """The samples of an arm and repeat of the run in `folder`; none without paths.csv."""
+    path = folder / run.arm / str(run.repeat) / "paths.csv"
+    return read_table(path, path_row)[0] if path.is_file() else []
 
 
 # --- flows.csv -----------------------------------------------------------------------------------------------------------------------
