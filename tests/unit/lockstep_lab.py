@@ -68,7 +68,7 @@ class Lockstep:
     def turn(self, rank: int, draw: random.Random) -> list[Write]:
         """Delivers a write of a rank, or lets it advance; returns what it posts."""
         waiting = [pair for pair, queue in self.queues.items() if queue and pair[0] == rank]
-        if waiting and draw.random() < 0.6:
+        if waiting and draw.random() < 0.7:
             self.deliver(*draw.choice(waiting))
             return []
         return self.advance(rank)
