@@ -22,8 +22,7 @@ from testbed.reporting import Reporter
 from testbed.routing.options import BgpOptions
 from testbed.run.agents import AgentPool
 from testbed.run.fidelity import Fidelity, Observations, judge
-from testbed.run.parameters import given_parameters
-from testbed.run.plan import SWITCHING_OF_ARM, agent_configs, rank_order, transport_parameters
+from testbed.run.plan import SWITCHING_OF_ARM, agent_configs, given_parameters, rank_order, transport_parameters
 from testbed.run.record import EventLog
 from testbed.run.supervisor import JobSupervisor
 from testbed.scenario import Scenario
@@ -187,7 +186,7 @@ class ArmRun:
             self.scenario,
             self.topology,
             self.arm,
-            params=self._given_parameters(),
+            params=given_parameters(self.scenario, self.arm),
             seed=self.scenario.seed + self.repeat - 1,
             folder=self.folder / "agents",
             send_buffer_bytes=max(MIN_SEND_BUFFER_BYTES, self.scenario.queue_bytes * 7 // 8),
@@ -220,13 +219,10 @@ class ArmRun:
                 "ring": list(self._ring),
                 "job": self.scenario.job_record(),
                 "fabric": fabric.manifest(),
-                "transport": transport_parameters(self.arm, self._given_parameters()),
+                "transport": transport_parameters(self.scenario, self.arm),
                 "tables_unchanged": outcome.tables_unchanged,
                 "fidelity": outcome.fidelity.as_dict() if outcome.fidelity else None,
                 "interrupted": outcome.interrupted,
                 **more,
             },
         )
-
-    def _given_parameters(self) -> dict[str, Any]:
-        return given_parameters(self.scenario, self.arm)

@@ -27,10 +27,21 @@ class Share:
     receive_from: Sequence[str]
 
 
-def transport_parameters(arm: str, given: Mapping[str, Any]) -> dict[str, Any]:
+def given_parameters(scenario: Scenario, arm: str) -> dict[str, Any]:
+    """Named parameters that differ from the transport's defaults: what the scenario gives, on top of what the fabric implies.
+
+    MRC knows its link's rate, as a NIC does, and whether switches trim.
+    """
+    transport = TRANSPORT_OF_ARM[arm]
+    settings = scenario.link_settings(arm)
+    implied = {"link_rate_bps": settings.rate_bps, "trimming": settings.trimming} if transport == "mrc" else {}
+    return {**implied, **scenario.transport.get(transport, {})}
+
+
+def transport_parameters(scenario: Scenario, arm: str) -> dict[str, Any]:
     """Every parameter of the arm's transport, defaults included: what its side of the comparison was allowed."""
     kind = MrcParams if TRANSPORT_OF_ARM[arm] == "mrc" else RcParams
-    return asdict(kind.from_mapping(given))
+    return asdict(kind.from_mapping(given_parameters(scenario, arm)))
 
 
 def ring_order(hosts: Sequence[str], placement: str, hosts_a_group: int) -> tuple[str, ...]:
