@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import csv
-import ctypes
 import json
-import os
 import signal
 import socket
 import subprocess
@@ -17,10 +15,11 @@ from pathlib import Path
 import pytest
 
 from benchmarks.agent_lab import AgentProcess, Lab, ip, lab
+from testbed.fabric.namespaces import entered
 
 pytestmark = pytest.mark.netns
 
-CLONE_NEWNET, ETH_P_IPV6 = 0x40000000, 0x86DD  # linux/sched.h, linux/if_ether.h
+ETH_P_IPV6 = 0x86DD  # linux/if_ether.h
 
 JOB = {"vector_bytes": 256 * 1024, "compute_s": 0.002, "checkpoint_every": 5}
 FAST_RC = {"timeout_exponent": 13, "retries": 2}  # 34 ms, so the QP fails after 0.1 s
@@ -283,15 +282,8 @@ def tc(net: Lab, name: str, arguments: str) -> str:
 @contextlib.contextmanager
 def capture(net: Lab, name: str, device: str) -> Iterator[socket.socket]:
     """A packet socket for the IPv6 packets of a device in an agent's namespace."""
-    libc, own = ctypes.CDLL(None, use_errno=True), os.open("/proc/self/ns/net", os.O_RDONLY)
-    other = os.open(f"/proc/{net.agents[name].pid}/ns/net", os.O_RDONLY)
-    try:
-        assert libc.setns(other, CLONE_NEWNET) == 0
+    with entered(net.agents[name].pid):
         sock = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(ETH_P_IPV6))
-    finally:
-        libc.setns(own, CLONE_NEWNET)
-        os.close(own)
-        os.close(other)
     with sock:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
         sock.bind((device, ETH_P_IPV6))

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
-import os
 import socket
 import struct
 import time
@@ -17,10 +15,11 @@ from benchmarks.agent_lab import Lab, lab
 from hosts import wire
 from hosts.mrc.frames import Framer, NackFields, SackFields
 from hosts.wire import UDP_PORT
+from testbed.fabric.namespaces import entered
 
 pytestmark = pytest.mark.netns
 
-CLONE_NEWNET, ETH_P_IPV6 = 0x40000000, 0x86DD  # linux/sched.h, linux/if_ether.h
+ETH_P_IPV6 = 0x86DD  # linux/if_ether.h
 JOB = {"vector_bytes": 128 * 1024, "compute_s": 0.002, "checkpoint_every": 5}
 PACKET_TOO_BIG, UNREACHABLE = 2, 1  # RFC 4443
 PACKETS = 3000
@@ -90,7 +89,7 @@ def test_icmp_errors_do_not_stop_an_agent(transport: str, kind: int, argument: i
     with lab(2) as net, sniffer(net, "h2") as sniffed:
         follow_ring(net, transport)
         ours = sent_by(sniffed, own=True)
-        with in_namespace(net, "h1"):
+        with entered(net.agents["h1"].pid):
             sock = socket.socket(socket.AF_INET6, socket.SOCK_RAW, socket.IPPROTO_ICMPV6)
         with sock:
             for packet in ours[:50]:
@@ -104,7 +103,7 @@ def attacked(transport: str, make: Callable[[Lab, list[bytes]], list[bytes]]) ->
         follow_ring(net, transport)
         seen = [packet[40:] if transport == "mrc" else packet[48:] for packet in sent_by(sniffed, own=False)]
         protocol = socket.IPPROTO_IPV6 if transport == "mrc" else socket.IPPROTO_UDP
-        with in_namespace(net, "h1"):
+        with entered(net.agents["h1"].pid):
             sock = socket.socket(socket.AF_INET6, socket.SOCK_RAW if transport == "mrc" else socket.SOCK_DGRAM, protocol)
         with sock:
             for index, packet in enumerate(make(net, seen)):
@@ -141,23 +140,9 @@ def done(net: Lab) -> dict[str, dict]:
 
 
 @contextlib.contextmanager
-def in_namespace(net: Lab, name: str) -> Iterator[None]:
-    """This thread is in the network namespace of agent `name`."""
-    libc, own = ctypes.CDLL(None, use_errno=True), os.open("/proc/self/ns/net", os.O_RDONLY)
-    other = os.open(f"/proc/{net.agents[name].pid}/ns/net", os.O_RDONLY)
-    try:
-        assert libc.setns(other, CLONE_NEWNET) == 0
-        yield
-    finally:
-        libc.setns(own, CLONE_NEWNET)
-        os.close(own)
-        os.close(other)
-
-
-@contextlib.contextmanager
 def sniffer(net: Lab, name: str) -> Iterator[socket.socket]:
     """A packet socket on the agent's first interface."""
-    with in_namespace(net, name):
+    with entered(net.agents[name].pid):
         sock = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(0x0003))  # ETH_P_ALL: outgoing packets too
     with sock:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 21)
