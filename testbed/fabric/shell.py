@@ -12,6 +12,7 @@ from testbed import sandbox
 from testbed.errors import TestbedError, UsageError
 from testbed.fabric.fabric import Fabric
 from testbed.link_settings import LinkSettings
+from testbed.scenario.derived_links import SWITCHING_OF_ARM
 from testbed.units import parse_rate, parse_share
 from topologies import Topology
 
@@ -130,8 +131,6 @@ def run(topology: Topology, arm: str, scenario: Any = None) -> None:
 
     Rates, MTU and queues are those of `scenario`, if there is one.
     """
-    from testbed.run.plan import SWITCHING_OF_ARM
-
     fabric = Fabric(topology, _settings(scenario, arm), SWITCHING_OF_ARM[arm], sandbox.runtime_dir() / "shell", _options(scenario))
     setLogLevel("output")
     with fabric.deployed():

@@ -22,10 +22,11 @@ from testbed.reporting import Reporter
 from testbed.routing.options import BgpOptions
 from testbed.run.agents import AgentPool
 from testbed.run.fidelity import Fidelity, Observations, judge
-from testbed.run.plan import SWITCHING_OF_ARM, agent_configs, given_parameters, rank_order, transport_parameters
+from testbed.run.plan import agent_configs, given_parameters, rank_order, transport_parameters
 from testbed.run.record import EventLog
 from testbed.run.supervisor import JobSupervisor
 from testbed.scenario import Scenario
+from testbed.scenario.derived_links import SWITCHING_OF_ARM
 from testbed.scenario.faults import Fault
 from topologies import Topology
 

@@ -15,8 +15,6 @@ from testbed.scenario.schema_job import AllReduce, AllToAll, Streams
 from testbed.scenario.traffic import Flow, hosts_a_group
 from topologies import Topology, addresses, usid
 
-SWITCHING_OF_ARM: Mapping[str, str] = {"mrc": "ovs", "mrc-no-trim": "ovs", "rc-bgp": "frr"}
-
 
 @dataclass(frozen=True)
 class Share:

@@ -9,6 +9,7 @@ from testbed.link_settings import BURST_S, LinkSettings
 from testbed.scenario.schema import Links
 
 TRANSPORT_OF_ARM: Mapping[str, str] = {"mrc": "mrc", "mrc-no-trim": "mrc", "rc-bgp": "rc"}
+SWITCHING_OF_ARM: Mapping[str, str] = {"mrc": "ovs", "mrc-no-trim": "ovs", "rc-bgp": "frr"}
 MRC_ARMS = tuple(arm for arm, transport in TRANSPORT_OF_ARM.items() if transport == "mrc")
 """Those whose switches are static: uSID tables, no routing."""
 
