@@ -17,17 +17,20 @@ from topologies import Topology
 
 def plan_data(scenario: Scenario, topology: Topology, drawn: Drawn) -> dict[str, Any]:
     """The plan as JSON-able data. Rules are there when an arm forwards by uSID."""
-    static = bool(set(MRC_ARMS).intersection(scenario.arms))
     return {
         "dry_run": True,
         "scenario": scenario.resolved(),
         "topology": topologies.summary(topology),
         "nodes": [asdict(node) for node in topology.nodes.values()],
         "links": [{"name": link.name, "tier": link.tier, "plane": link.plane} for link in topology.links.values()],
-        "rules": rule_counts(topology) if static else {},
+        "rules": rule_counts(topology) if _has_mrc(scenario) else {},
         **{key: value for key, value in drawn.as_dict().items() if key != "seed"},
         "expected_s": total_duration_s(scenario),
     }
+
+
+def _has_mrc(scenario: Scenario) -> bool:
+    return not set(MRC_ARMS).isdisjoint(scenario.arms)
 
 
 def rule_counts(topology: Topology) -> dict[str, int]:
@@ -39,7 +42,7 @@ def plan_lines(scenario: Scenario, topology: Topology, drawn: Drawn, verbose: bo
     """The plan for people; `verbose` names every node and link, and every rule."""
     lines = [f"{scenario.name}: {scenario.title}", *_job_lines(scenario)]
     lines += [*_node_lines(topology, verbose), *_link_lines(scenario, topology, verbose)]
-    if set(MRC_ARMS).intersection(scenario.arms):
+    if _has_mrc(scenario):
         lines += _rule_lines(topology, verbose)
     return [*lines, *fault_lines(drawn), _time_line(scenario)]
 
@@ -86,7 +89,7 @@ def _behaviour(scenario: Scenario) -> str:
     """What the links do with packets: marks and trimming (of MRC's arms), random loss."""
     links, loss = scenario.links, [f"{tier} {format_share(share)}" for tier, share in scenario.links.loss.items() if share]
     words = [f"{name} {'on' if on else 'off'}" for name, on in (("ECN", links.ecn), ("trimming", links.trimming))]
-    mrc = [f"with MRC {', '.join(words)}"] if set(MRC_ARMS).intersection(scenario.arms) else []
+    mrc = [f"with MRC {', '.join(words)}"] if _has_mrc(scenario) else []
     return "; ".join([*mrc, f"random loss {', '.join(loss) or 'none'}"])
 
 
