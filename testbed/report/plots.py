@@ -103,14 +103,16 @@ def write_plots(run_dir: Path) -> list[Path]:
 
 def write_figures(data: RunData, summary: dict[str, Any]) -> list[Path]:
     """As `write_plots`, from a run that was read already."""
-    folder = data.folder / "plots"
-    folder.mkdir(exist_ok=True)
-    written = []
     with style.styled():
-        for name, figure in draw(data, summary):
-            style.stamp(figure, summary["fidelity"]["verdict"])
-            for kind in FORMATS:
-                path = folder / f"{name}.{kind}"
-                style.save(figure, path)
-                written.append(path)
-    return written
+        figures = draw(data, summary)
+        return [path for name, figure in figures for path in write_figure(data.folder, name, figure, summary["fidelity"]["verdict"])]
+
+
+def write_figure(folder: Path, name: str, figure: Figure, fidelity: str) -> list[Path]:
+    """Writes one picture of the run or sweep in `folder`, in every format, and returns its files. Use inside style.styled()."""
+    (folder / "plots").mkdir(exist_ok=True)
+    paths = [folder / "plots" / f"{name}.{kind}" for kind in FORMATS]
+    style.stamp(figure, fidelity)
+    for path in paths:
+        style.save(figure, path)
+    return paths

@@ -15,7 +15,7 @@ from testbed.report import plot_sweep, style
 from testbed.report.context import fidelity_line, label
 from testbed.report.html import command, overrides, template
 from testbed.report.metrics import METRICS, metric
-from testbed.report.plots import FORMATS
+from testbed.report.plots import write_figure
 from testbed.report.sweep_data import read_manifest, read_sweep, relative
 from testbed.report.sweep_words import finding, share_words, spread_words
 
@@ -31,14 +31,8 @@ def write_sweep(folder: Path) -> dict[str, Any]:
 
 def write_pictures(folder: Path, data: Mapping[str, Any]) -> list[Path]:
     """Writes plots/sweep.png and .svg; returns their paths."""
-    (folder / "plots").mkdir(exist_ok=True)
-    written = [folder / "plots" / f"sweep.{kind}" for kind in FORMATS]
     with style.styled():
-        figure = plot_sweep.draw(data)
-        style.stamp(figure, data["fidelity"]["verdict"])
-        for path in written:
-            style.save(figure, path)
-    return written
+        return write_figure(folder, "sweep", plot_sweep.draw(data), data["fidelity"]["verdict"])
 
 
 def render(folder: Path, data: Mapping[str, Any], png: Path) -> str:
