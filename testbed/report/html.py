@@ -20,7 +20,7 @@ from testbed.report.model import STREAMS, ArmRun
 from testbed.report.plots import CAPTIONS, draw
 from testbed.report.reading import RunData, read_run
 from testbed.report.summary import summarise_data
-from testbed.report.verdict import Verdict, judge
+from testbed.report.verdict import Verdict, expectations, judge
 
 FAULT_COLUMNS = ("fault", "kind", "tier", "target", "planned_s")
 UNKNOWN = "–"
@@ -84,14 +84,6 @@ def page(data: RunData, summary: dict[str, Any]) -> dict[str, Any]:
         "command": command(data.manifest), "again": again(data, summary), "seed": summary["seed"], "settle_s": summary["settle_s"],
         "conservative": context.conservative_line(data), "started": str(data.manifest.get("started") or "unknown"),
     }  # fmt: skip
-
-
-def expectations(scenario: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The scenario's expectations that are complete enough to be judged."""
-    told = scenario.get("expect")
-    entries = told if isinstance(told, list) else []
-    complete = (entry for entry in entries if isinstance(entry, Mapping) and all(entry.get(name) for name in ("arm", "metric")))
-    return [entry for entry in complete if isinstance(entry["arm"], str)]
 
 
 def errors(data: RunData) -> list[str]:

@@ -9,11 +9,10 @@ from typing import Any
 
 from testbed.errors import UsageError
 from testbed.report.context import machine_text
-from testbed.report.html import expectations
 from testbed.report.metrics import METRIC_NAMES, METRICS
 from testbed.report.reading import RunData, read_run
 from testbed.report.summary import VERDICTS, no_nan, summarise_data
-from testbed.report.verdict import judge
+from testbed.report.verdict import expectations, judge
 
 KIND = "sweep"
 # What the picture shows when the scenario does not say: the first that was measured anywhere.

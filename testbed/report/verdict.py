@@ -38,6 +38,14 @@ class Verdict:
         return f"{self.arm}: {self.metric} {self.bounds}: {'met' if self.met else 'NOT met'}; it {self.seen}"
 
 
+def expectations(scenario: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The scenario's expectations that are complete enough to be judged."""
+    told = scenario.get("expect")
+    entries = told if isinstance(told, list) else []
+    complete = (entry for entry in entries if isinstance(entry, Mapping) and all(entry.get(name) for name in ("arm", "metric")))
+    return [entry for entry in complete if isinstance(entry["arm"], str)]
+
+
 def judge(expectations: Iterable[Any], summary: Mapping[str, Any]) -> list[Verdict]:
     """One verdict an expectation, in their order.
 
