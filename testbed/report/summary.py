@@ -16,6 +16,7 @@ from testbed.report.model import ArmRun
 from testbed.report.reading import RunData
 
 VERDICTS = ("good", "suspect", "invalid")
+FIDELITY_FIGURES = ("cpu_busy_median", "cpu_busy_max", "steal_max", "achieved_rate_share", "lateness_p99_s", "qdisc_drops")
 
 
 def summarise(run_dir: Path, settle_s: float = stats.SETTLE_S) -> dict[str, Any]:
@@ -131,25 +132,22 @@ def _arm_summary(runs: Sequence[ArmRun], settle_s: float) -> dict[str, Any]:
 
 def _fidelity(runs: Sequence[ArmRun]) -> dict[str, Any]:
     """The worst verdict of all, with every reason; "unknown" if nobody judged."""
-    told = [(run, run.info.get("fidelity", {})) for run in runs]
+    told = [run.info.get("fidelity", {}) for run in runs]
+    verdict = worst_verdict([(f"{run.arm} {run.repeat}", entry) for run, entry in zip(runs, told, strict=True)])
+    return verdict | {name: worst_figure(told, name) for name in FIDELITY_FIGURES}
+
+
+def worst_verdict(told: Sequence[tuple[str, Mapping[str, Any]]]) -> dict[str, Any]:
+    """The worst verdict of several fidelity entries, given with the name of what they are about, and every reason with that name."""
     verdicts = [entry["verdict"] for _, entry in told if entry.get("verdict") in VERDICTS]
-    reasons = [f"{run.arm} {run.repeat}: {reason}" for run, entry in told for reason in entry.get("reasons") or ()]
-    worst = max(verdicts, key=VERDICTS.index, default="unknown")
-    return {"verdict": worst, "reasons": reasons, **_extremes([entry for _, entry in told])}
+    reasons = [f"{name}: {reason}" for name, entry in told for reason in entry.get("reasons") or ()]
+    return {"verdict": max(verdicts, key=VERDICTS.index, default="unknown"), "reasons": reasons}
 
 
-def _extremes(told: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
-    def known(name: str) -> list[float]:
-        return [float(entry[name]) for entry in told if isinstance(entry.get(name), int | float)]
-
-    return {
-        "cpu_busy_median": max(known("cpu_busy_median"), default=None),
-        "cpu_busy_max": max(known("cpu_busy_max"), default=None),
-        "steal_max": max(known("steal_max"), default=None),
-        "achieved_rate_share": min(known("achieved_rate_share"), default=None),
-        "lateness_p99_s": max(known("lateness_p99_s"), default=None),
-        "qdisc_drops": max(known("qdisc_drops"), default=None),
-    }
+def worst_figure(told: Sequence[Mapping[str, Any]], name: str) -> float | None:
+    """The worst of one figure of several fidelity entries; None if none of them has it."""
+    known = [float(entry[name]) for entry in told if isinstance(entry.get(name), int | float)]
+    return (min if name == "achieved_rate_share" else max)(known, default=None)
 
 
 def no_nan(value: Any) -> Any:

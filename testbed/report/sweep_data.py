@@ -11,7 +11,7 @@ from testbed.errors import UsageError
 from testbed.report.context import machine_text
 from testbed.report.metrics import METRIC_NAMES, METRICS
 from testbed.report.reading import RunData, read_run
-from testbed.report.summary import VERDICTS, no_nan, summarise_data
+from testbed.report.summary import FIDELITY_FIGURES, no_nan, summarise_data, worst_figure, worst_verdict
 from testbed.report.verdict import expectations, judge
 
 KIND = "sweep"
@@ -110,16 +110,10 @@ def _problems(points: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 def _fidelity(points: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The worst verdict of the points with every reason, and the worst figure of each kind."""
-    told = [_mapping(point["fidelity"]) for point in points]
-    verdicts = [entry["verdict"] for entry in told if entry.get("verdict") in VERDICTS]
-    reasons = [f"{point['text']}: {reason}" for point in points for reason in point["fidelity"].get("reasons") or ()]
-    names = dict.fromkeys(name for entry in told for name in entry if name not in ("verdict", "reasons"))
-    return {"verdict": max(verdicts, key=VERDICTS.index, default="unknown"), "reasons": reasons, **{n: _worst(told, n) for n in names}}
-
-
-def _worst(told: Sequence[Mapping[str, Any]], name: str) -> float | None:
-    known = [float(entry[name]) for entry in told if isinstance(entry.get(name), int | float)]
-    return (min if name == "achieved_rate_share" else max)(known, default=None)
+    told = [point["fidelity"] for point in points]
+    names = [name for name in FIDELITY_FIGURES if any(name in entry for entry in told)]
+    verdict = worst_verdict([(point["text"], point["fidelity"]) for point in points])
+    return verdict | {name: worst_figure(told, name) for name in names}
 
 
 def series(data: Mapping[str, Any], arm: str, metric: str, part: str = "median") -> list[float | None]:
