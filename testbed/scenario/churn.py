@@ -17,6 +17,7 @@ from itertools import combinations
 from testbed.scenario.faults import Drawn, Fault, from_spec, numbered, place_source
 from testbed.scenario.kinds import KINDS, takes_path
 from testbed.scenario.model import Scenario, churn_window_s
+from testbed.scenario.schema import TIERS
 from testbed.scenario.schema_faults import Churn, ChurnFault, ExponentialDown, FixedDown, LognormalDown, UniformDown
 from topologies import Topology
 
@@ -117,7 +118,7 @@ class _Drawing:
         self._generators = generators
         self._topology = topology
         self._healed_s = scenario.run.duration_s - scenario.run.settle_s
-        self._links = {tier: [link.name for link in topology.links.values() if link.tier == tier] for tier in ("NIC-T0", "T0-T1", "T1-T2")}
+        self._links = {tier: [link.name for link in topology.links.values() if link.tier == tier] for tier in TIERS}
         keep = any(churn.keep_connected for churn in generators.values())
         self._pairs = job_paths(topology, scenario.job_hosts()) if keep else ()
 

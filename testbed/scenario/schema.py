@@ -7,15 +7,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, StringConstraints, Tag, ValidationInfo, model_validator
 
 from testbed.units import parse_duration, parse_rate, parse_share, parse_size
 
-ARMS = ("mrc", "mrc-no-trim", "rc-bgp")
 DEFAULT_ARMS = ("mrc", "rc-bgp")
-TIERS = ("NIC-T0", "T0-T1", "T1-T2")
 # 1024 hosts: far more than one machine emulates, and still quick to check.
 MAX_K = 16
 MAX_SCALAR_CHARACTERS = 100
@@ -62,7 +60,9 @@ Text = Annotated[str, StringConstraints(max_length=4000, strip_whitespace=True)]
 # A name becomes a folder of results/, so it holds nothing that a path could misread.
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9-]{0,62}$")]
 Tier = Literal["NIC-T0", "T0-T1", "T1-T2"]
+TIERS: tuple[str, ...] = get_args(Tier)
 Arm = Literal["mrc", "mrc-no-trim", "rc-bgp"]
+ARMS: tuple[str, ...] = get_args(Arm)
 
 
 class Part(BaseModel):
