@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from testbed.scenario.problems import Place, Problem, did_you_mean
 from testbed.scenario.schema import Run
-from testbed.scenario.schema_job import MAX_WINDOW_BYTES, AllReduce, Flows, Incast, Job, Lockstep, Permutation, Streams
+from testbed.scenario.schema_job import MAX_WINDOW_BYTES, AllReduce, Ends, Flows, Incast, Job, Lockstep, Permutation, Streams
 from testbed.scenario.traffic import hosts_of, incast_candidates
 from testbed.units import format_duration
 from topologies import Topology
@@ -107,7 +107,7 @@ def _incast_problems(job: Incast, topology: Topology) -> Iterator[Problem]:
     unknown = list(_host_problems(job.target, ("job", "to"), topology))
     yield from unknown
     if job.victim is not None:
-        yield from _victim_problems(job, topology)
+        yield from _victim_problems(job, job.victim, topology)
     if (job.sources is None) == (job.senders is None):
         yield Problem(JOB, "an incast needs senders, in one way", "list them as `from: [...]`, or write `senders: n`")
     elif job.sources is not None:
@@ -119,10 +119,7 @@ def _incast_problems(job: Incast, topology: Topology) -> Iterator[Problem]:
         yield Problem(("job", "senders"), f"asks for {job.senders} senders, and this topology has {able}", f"use at most {able}")
 
 
-def _victim_problems(job: Incast, topology: Topology) -> Iterator[Problem]:
-    victim = job.victim
-    if victim is None:
-        return
+def _victim_problems(job: Incast, victim: Ends, topology: Topology) -> Iterator[Problem]:
     place = ("job", "victim")
     yield from _ends_problems(victim.source, victim.target, place, topology)
     if victim.target == job.target:
