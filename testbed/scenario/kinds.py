@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from testbed.link_settings import MIN_RATE_BPS
-from testbed.scenario.schema_faults import MAX_EVS, MAX_PERIOD_S, MIN_FLAP_S, MIN_PERIOD_S
+from testbed.scenario.schema_faults import EV_LIMIT, MAX_EVS, MAX_PERIOD_S, MIN_FLAP_S, MIN_PERIOD_S
 from testbed.units import MAX_DURATION_S, MAX_RATE_BPS, MIN_SHARE, format_rate
 
 
@@ -40,9 +40,12 @@ def _part(value: Any) -> bool:
     return _number(value, MIN_SHARE, 1) and value < 1
 
 
+def _ev(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < EV_LIMIT
+
+
 def _evs(value: Any) -> bool:
-    whole = isinstance(value, (list, tuple)) and all(isinstance(ev, int) and not isinstance(ev, bool) and 0 <= ev < 2**32 for ev in value)
-    return whole and 0 < len(value) <= MAX_EVS
+    return isinstance(value, (list, tuple)) and 0 < len(value) <= MAX_EVS and all(map(_ev, value))
 
 
 _END = Param("the name of one end of the link", lambda value: isinstance(value, str), is_end=True)

@@ -20,7 +20,8 @@ MAX_EVS = 8  # that the link program can single out a direction (testbed.fabric.
 MIN_FLAP_S = 0.02
 MIN_FAULT_S = 0.001  # the timeline counts milliseconds
 MIN_PERIOD_S, MAX_PERIOD_S = 0.001, 60
-Ev = Annotated[int, Field(ge=0, lt=2**32)]
+EV_LIMIT = 2**32
+Ev = Annotated[int, Field(ge=0, lt=EV_LIMIT)]
 
 
 class TimedFault(Part):
