@@ -14,6 +14,7 @@ import numpy as np
 
 from testbed.link_settings import ETHERNET_HEADER_BYTES
 from testbed.report.context import TRANSPORT_OF_ARM, transport_parameters
+from testbed.report.counters import Column, bin_edges, growth, middles
 from testbed.report.fair_share import FairSpan, fair_spans, jain, mean_rate, on_between
 from testbed.report.model import ArmRun, QpSeries, StreamFlow
 from testbed.scenario.fit import HEADER_BYTES
@@ -95,15 +96,14 @@ def mean_bps(qp: QpSeries | None, spans: Iterable[Span]) -> float:
     seconds = sum(end - start for start, end in known)
     if qp is None or seconds <= 0:
         return 0.0
-    return sum(float(np.diff(np.interp(span, qp.t_s, qp.acked_bytes))[0]) for span in known) * 8 / seconds
+    return sum(float(growth(qp.t_s, qp.acked_bytes, span)[0]) for span in known) * 8 / seconds
 
 
-def goodput_series(qp: QpSeries | None, duration_s: float, bin_s: float) -> tuple[list[float], list[float]]:
+def goodput_series(qp: QpSeries | None, duration_s: float, bin_s: float) -> tuple[Column, Column]:
     """(middle of each bin in s, goodput in it in bit/s) over the whole run."""
-    count = max(1, round(duration_s / bin_s))
-    edges = np.linspace(0.0, count * bin_s, count + 1)
-    octets = np.interp(edges, qp.t_s, qp.acked_bytes) if qp is not None else np.zeros(count + 1)
-    return list(map(float, (edges[:-1] + edges[1:]) / 2)), list(map(float, np.diff(octets) * 8 / bin_s))
+    edges = bin_edges(duration_s, bin_s)
+    octets = growth(qp.t_s, qp.acked_bytes, edges) if qp is not None else np.zeros(len(edges) - 1)
+    return middles(edges), octets * 8 / bin_s
 
 
 # --- incast and its victim -----------------------------------------------------------------------------------------------------------

@@ -6,8 +6,7 @@ import statistics as stdlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
+from testbed.report.counters import growth, since_start
 from testbed.report.fair_share import on_between
 from testbed.report.goodput import Span, settled
 from testbed.report.model import ArmRun, LinkCounter, link_tier
@@ -33,8 +32,7 @@ def utilisation(run: ArmRun, counter: LinkCounter) -> float | None:
     span = judged_span(run)
     if run.rate_bps is None or not counter.octets or span[1] <= span[0]:
         return None
-    t_s, octets = zip((0.0, 0.0), *counter.octets, strict=True)
-    return float(np.diff(np.interp(span, t_s, octets))[0]) * 8 / (run.rate_bps * (span[1] - span[0]))
+    return float(growth(*since_start(counter.octets), span)[0]) * 8 / (run.rate_bps * (span[1] - span[0]))
 
 
 def by_tier(run: ArmRun) -> dict[str, dict[str, list[tuple[str, float]]]]:

@@ -12,10 +12,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
-from numpy.typing import NDArray
 
 from testbed.report import congestion, style
 from testbed.report.context import TRANSPORT_OF_ARM, first_runs, label
+from testbed.report.counters import Column, bin_edges, growth, middles, since_start
 from testbed.report.fair_share import on_between
 from testbed.report.findings import number
 from testbed.report.findings_streams import congestion_title
@@ -59,16 +59,11 @@ def congestion_over_time(data: RunData, summary: Mapping[str, Any], footer: Sequ
     return figure
 
 
-def outcome_rates(run: ArmRun, name: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def outcome_rates(run: ArmRun, name: str) -> tuple[Column, Column]:
     """(middle of each bin in s, packets a second of one outcome over all links)."""
-    count = max(1, round(run.duration_s / BIN_S))
-    edges = np.linspace(0.0, count * BIN_S, count + 1)
-    total = np.zeros(count + 1)
-    for series in (counter.outcomes.get(name) for counter in run.links):
-        if series:
-            t_s, counts = zip((0.0, 0.0), *series, strict=True)
-            total += np.interp(edges, t_s, counts)
-    return (edges[:-1] + edges[1:]) / 2, np.diff(total) / BIN_S
+    edges = bin_edges(run.duration_s, BIN_S)
+    known = [series for counter in run.links if (series := counter.outcomes.get(name))]
+    return middles(edges), sum((growth(*since_start(series), edges) for series in known), np.zeros(len(edges) - 1)) / BIN_S
 
 
 def _outcomes(axes: Axes, run: ArmRun) -> None:
@@ -106,7 +101,7 @@ def _windows(axes: Axes, runs: Sequence[ArmRun]) -> None:
     axes.set_ylabel("window [packets]")
 
 
-def window_bands(run: ArmRun) -> tuple[NDArray[np.float64], ...] | None:
+def window_bands(run: ArmRun) -> tuple[Column, ...] | None:
     """(t_s, 10th percentile, median, 90th percentile) of the windows in bins; None without a sample. A bin without a sample is NaN.
 
     Of an incast only its senders, and only while they send: an idle sender's window says nothing.
@@ -117,12 +112,11 @@ def window_bands(run: ArmRun) -> tuple[NDArray[np.float64], ...] | None:
         for qp in run.qps if not on or (qp.host, qp.peer) in on
         for t_s, window in zip(qp.t_s, qp.cwnd_packets, strict=True) if not on or _is_in(on[qp.host, qp.peer], t_s)
     ]  # fmt: skip
-    count = max(1, round(run.duration_s / BIN_S))
-    shares = np.full((3, count), np.nan)
+    t_s = middles(bin_edges(run.duration_s, BIN_S))
+    shares = np.full((3, len(t_s)), np.nan)
     for index, same in groupby(sorted(samples), key=itemgetter(0)):
-        if 0 <= index < count:
+        if 0 <= index < len(t_s):
             shares[:, index] = np.percentile([window for _, window in same], (10, 50, 90))
-    t_s = np.asarray((np.arange(count) + 0.5) * BIN_S, dtype=np.float64)
     return (t_s, *shares) if samples else None
 
 

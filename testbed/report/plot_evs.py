@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from testbed.report import effects, style, tables
 from testbed.report.context import TRANSPORT_OF_ARM, first_runs, in_list, label
+from testbed.report.counters import bin_edges, growth
 from testbed.report.findings import number, plural, seconds
 from testbed.report.model import ArmRun, FaultInterval
 from testbed.report.reading import RunData
@@ -119,9 +120,9 @@ def _sent(samples: Sequence[tables.PathRow], duration_s: float) -> dict[int, NDA
     series: dict[int, list[tuple[float, float]]] = {}
     for t_s, _, _, ev, packets in sorted(samples):
         series.setdefault(ev, []).append((t_s, packets))
-    edges = np.arange(max(1, round(duration_s / BIN_S)) + 1) * BIN_S
+    edges = bin_edges(duration_s, BIN_S)
     counts = {ev: np.array(told).T for ev, told in sorted(series.items())}
-    return {ev: np.maximum(0.0, np.diff(np.interp(edges, t_s, packets))) for ev, (t_s, packets) in counts.items()}
+    return {ev: np.maximum(0.0, growth(t_s, packets, edges)) for ev, (t_s, packets) in counts.items()}
 
 
 # --- drawing -----------------------------------------------------------------------------------------------------------------------------

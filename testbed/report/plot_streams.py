@@ -6,7 +6,6 @@ import statistics as stdlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -56,7 +55,7 @@ def _time_panel(axes: Axes, run: ArmRun) -> None:
     total: Any = 0.0
     for flow in sorted(run.flows, key=lambda flow: flow.role == "victim"):
         t_s, bps = goodput.goodput_series(goodput.qp_of(run, flow), run.duration_s, BIN_S)
-        mbps = np.array(bps) / 1e6
+        mbps = bps / 1e6
         total = total + mbps * (flow.target == receiver)
         if flow.role == "victim":
             axes.plot(t_s, mbps, "--", color=VICTIM_COLOUR, linewidth=2.2, zorder=4)
