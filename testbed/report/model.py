@@ -165,10 +165,7 @@ class LinkCounter:
 
 @dataclass(frozen=True, eq=False)
 class QpSeries:
-    """One sending QP over time, an array a column of flows.csv; counters are cumulative and go on over a crash.
-
-    `trimmed_packets` and `marked_packets` are None in files that do not have them.
-    """
+    """One sending QP over time, an array a column of flows.csv; counters are cumulative and go on over a crash."""
 
     host: str
     peer: str
@@ -177,8 +174,6 @@ class QpSeries:
     rtx_packets: NDArray[np.float64]
     acked_bytes: NDArray[np.float64]
     cwnd_packets: NDArray[np.float64]
-    trimmed_packets: NDArray[np.float64] | None = None
-    marked_packets: NDArray[np.float64] | None = None
 
 
 @dataclass(frozen=True)

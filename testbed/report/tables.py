@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, TypeVar
@@ -140,11 +139,11 @@ def path_samples(folder: Path, run: ArmRun) -> list[PathRow]:
 # --- flows.csv -----------------------------------------------------------------------------------------------------------------------
 
 QP_COUNTERS = ("tx_packets", "rtx_packets", "acked_bytes")
-QP_NEW_COUNTERS = ("trimmed_packets", "marked_packets")  # absent from old files
+QP_UNREAD = ("trimmed_packets", "marked_packets")  # absent from old files; damage in them damages the row all the same
 
 
 class QpRow(NamedTuple):
-    """One sample of a sending QP; `numbers` are t_s, QP_COUNTERS, cwnd_packets, QP_NEW_COUNTERS (NaN where the file has none)."""
+    """One sample of a sending QP; `numbers` are t_s, QP_COUNTERS, cwnd_packets."""
 
     host: str
     peer: str
@@ -153,9 +152,10 @@ class QpRow(NamedTuple):
 
 def qp_row(row: Mapping[str, str]) -> QpRow:
     """One sample of a QP."""
-    told = [plausible(float(row[name])) for name in ("t_s", *QP_COUNTERS, "cwnd_packets")]
-    new = [plausible(float(row[name])) if name in row else math.nan for name in QP_NEW_COUNTERS]
-    return QpRow(row["host"], row["peer"], (*told, *new))
+    numbers = tuple(plausible(float(row[name])) for name in ("t_s", *QP_COUNTERS, "cwnd_packets"))
+    for name in QP_UNREAD:
+        plausible(float(row.get(name, 0)))
+    return QpRow(row["host"], row["peer"], numbers)
 
 
 def qp_series(rows: Iterable[QpRow]) -> list[QpSeries]:
@@ -167,11 +167,8 @@ def qp_series(rows: Iterable[QpRow]) -> list[QpSeries]:
 
 
 def _qp_series(host: str, peer: str, columns: NDArray[np.float64]) -> QpSeries:
-    t_s, tx, rtx, acked, cwnd, trimmed, marked = columns
-    return QpSeries(
-        host, peer, t_s, _unbroken(tx), _unbroken(rtx), _unbroken(acked), cwnd,
-        None if np.isnan(trimmed).any() else _unbroken(trimmed), None if np.isnan(marked).any() else _unbroken(marked),
-    )  # fmt: skip
+    t_s, tx, rtx, acked, cwnd = columns
+    return QpSeries(host, peer, t_s, _unbroken(tx), _unbroken(rtx), _unbroken(acked), cwnd)
 
 
 def _unbroken(counter: NDArray[np.float64]) -> NDArray[np.float64]:
