@@ -65,9 +65,9 @@ def host_rates_bps(run: ArmRun) -> dict[str, float]:
 # --- flows ---------------------------------------------------------------------------------------------------------------------------
 
 
-def settled(on: Span, settle_s: float = SETTLE_S) -> Span:
+def settled(on: Span) -> Span:
     """The part of a time that is judged: without the settling time at its start."""
-    return on[0] + min(settle_s, (on[1] - on[0]) / 2), on[1]
+    return on[0] + min(SETTLE_S, (on[1] - on[0]) / 2), on[1]
 
 
 def flow_goodputs(run: ArmRun) -> list[FlowGoodput]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -69,7 +69,7 @@ def _add_history(rows: dict[int, EvRow], run: ArmRun, pair: tuple[str, str] | No
         row.bad, row.probes = bad.get(ev, []), probes.get(ev, [])
 
 
-def paths_of_pair(data: RunData, summary: Mapping[str, Any], footer: Sequence[str]) -> Figure:
+def paths_of_pair(data: RunData, footer: Sequence[str]) -> Figure:
     """One row an EV of the pair whose EVs were retired most often: packets, ASSUMED_BAD, probes, faults on the path; a panel an arm."""
     chosen = first_runs(data)
     pair = most_affected_pair(chosen)

@@ -70,7 +70,7 @@ def draw(data: RunData, summary: dict[str, Any]) -> Iterator[tuple[str, Figure]]
     """Every picture that the run has data for, as (name, figure). Use inside style.styled()."""
     lines = footer(data, summary)
     yield from _of_streams(data, summary, lines) if summary["job"] == STREAMS else _of_steps(data, summary, lines)
-    yield "paths", plot_paths.paths_of_pair(data, summary, lines)
+    yield "paths", plot_paths.paths_of_pair(data, lines)
     for name, figure in (
         ("evs", plot_evs.evs_of_fault(data, lines)),
         ("detection", plot_faults.detection_times(summary, lines)),

@@ -336,7 +336,7 @@ def test_without_retirements_all_arms_show_the_paths_of_the_same_pair(permutatio
         events.write_text("".join(line for line in events.read_text().splitlines(keepends=True) if "ev_state" not in line))
     data = read_run(copy)
     with style.styled():
-        figure = plot_paths.paths_of_pair(data, summarise_data(data), ())
+        figure = plot_paths.paths_of_pair(data, ())
     titles = [axes.get_title(loc="left") for axes in figure.axes if " to " in axes.get_title(loc="left")]
     pairs = {title.split(": ")[1].split(" (")[0] for title in titles}
     assert (len(titles), len(pairs)) == (2, 1)
