@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 
 from testbed.files import write_text
 from testbed.report import context, findings, findings_head, findings_streams, step_goodput, style
+from testbed.report import statistics as stats
 from testbed.report.link_table import link_rows
 from testbed.report.metrics import METRICS
 from testbed.report.model import STREAMS, ArmRun
@@ -202,7 +203,7 @@ def weak_medians(summary: Mapping[str, Any]) -> list[str]:
         f"{arm} {entry['repeat']}: "
         + (f"steps clear of faults: only {entry['healthy_steps']}" if entry["healthy_is_clear"] else "no step was clear of faults; "
            "the median of all steps stands in, so its stalls and losses are understated")
-        for arm, told in summary["arms"].items() for entry in told["repeats"] if entry["healthy_steps"] < 5
+        for arm, told in summary["arms"].items() for entry in told["repeats"] if entry["healthy_steps"] < stats.MIN_HEALTHY_STEPS
     ]  # fmt: skip
 
 
