@@ -12,17 +12,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import yaml
-from synthetic_run import _csv, _json
+from synthetic_run import PATHS, _csv, _json
 
 DURATION_S = 20.0
 RATE_BPS = 10e6
 PAYLOAD_BPS = 9.6e6
 PACKET_BYTES = 4096
 HOSTS = tuple(f"h{number}" for number in range(1, 17))
-EV_PATHS = [
-    ["h1-t0_1_1", f"t0_1_1-t1_1_{a}", f"t1_1_{a}-t2_{c}", f"t1_2_{a}-t2_{c}", f"t0_2_1-t1_2_{a}", "h5-t0_2_1"]
-    for a, c in ((1, 1), (1, 2), (2, 3), (2, 4))
-]
 INCAST_AT_S, INCAST_FOR_S = 6.0, 8.0
 FAULT = ("f1", "loss", "t1_1_1-t2_1", "T1-T2", 8.0, 5.0)
 
@@ -153,7 +149,7 @@ def _fault_events(arm: str) -> list[dict]:
         times = {"planned_s": planned, "issued_s": planned + 0.001, "effective_s": planned + 0.002}
         events.append({"t_s": planned + 0.002, "source": "faults", "event": event, "fault": name, "kind": kind, "target": target, **times})
     if arm == "mrc":
-        base = {"source": "h1", "event": "ev_state", "peer": "h5", "qp": 17, "ev": 0, "path": EV_PATHS[0]}
+        base = {"source": "h1", "event": "ev_state", "peer": "h5", "qp": 17, "ev": 0, "path": PATHS[0]}
         lost = {"reason": "loss_fifo", "last_tx_s": 8.19, "first_lost_tx_s": 8.01}
         events.append({"t_s": 8.2, **base, "from": "GOOD", "to": "ASSUMED_BAD", **lost})
         events += [{"t_s": t, "source": "h1", "event": "probe", "peer": "h5", "ev": 0, "outcome": "sent"} for t in (9.2, 11.2, 13.2)]
