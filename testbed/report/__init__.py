@@ -1,6 +1,7 @@
 """From the files of a run to numbers, pictures and one self-contained report.
 
-Drawing needs matplotlib, which takes a second to import, so it is imported only when something is drawn.
+Drawing needs matplotlib, which takes a second to import, so it is imported only when something is drawn. Reading needs NumPy: whoever only
+wants to know the metrics' names, as the check of a scenario, does not wait for it.
 """
 
 from __future__ import annotations
@@ -10,8 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from testbed.report.metrics import METRIC_NAMES, METRICS, Metric
-from testbed.report.reading import read_run
-from testbed.report.summary import summarise, write_summary, write_summary_of
 from testbed.report.verdict import Verdict, judge
 
 __all__ = [
@@ -29,12 +28,27 @@ __all__ = [
 ]
 
 
+def summarise(run_dir: Path) -> dict[str, Any]:
+    """The content of summary.json; nothing is written. UsageError if the folder is no run."""
+    from testbed.report import summary
+
+    return summary.summarise(run_dir)
+
+
+def write_summary(run_dir: Path) -> dict[str, Any]:
+    """Writes summary.json, and returns its content. UsageError if the folder is no run."""
+    from testbed.report import summary
+
+    return summary.write_summary(run_dir)
+
+
 def write_results(run_dir: Path) -> dict[str, Any]:
     """Writes summary.json, plots/ and report.html of a run, and returns the content of the first: the run is read, and drawn, once."""
-    data = read_run(run_dir)
-    summary = write_summary_of(data)
-    from testbed.report import html, plots
+    from testbed.report import html, plots, reading
+    from testbed.report.summary import write_summary_of
 
+    data = reading.read_run(run_dir)
+    summary = write_summary_of(data)
     pictures = {path.stem: path.read_bytes() for path in plots.write_figures(data, summary) if path.suffix == ".png"}
     html.write_page(data, summary, pictures)
     return summary
