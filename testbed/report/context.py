@@ -99,7 +99,7 @@ def footer(data: RunData, summary: Mapping[str, Any]) -> list[str]:
 
 
 def _what(data: RunData, summary: Mapping[str, Any]) -> str:
-    arms = ", ".join(f"{arm} ({len(runs)} {'repeat' if len(runs) == 1 else 'repeats'})" for arm, runs in data.arms.items())
+    arms = ", ".join(f"{arm} ({counted(len(runs), 'repeat')})" for arm, runs in data.arms.items())
     return f"Scenario {summary.get('scenario')}, seed {summary.get('seed')}; arms: {arms or 'none'}"
 
 
