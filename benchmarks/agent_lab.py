@@ -198,6 +198,18 @@ class Lab:
             while agent.wait_for("step")["step"] < step:
                 pass
 
+    def first(self, kind: str, timeout_s: float = ANSWER_TIMEOUT_S) -> tuple[str, Message]:
+        """The first agent that sends a message of `kind`, and the message: for what may happen at either end.
+
+        Of a lockstep job cut in two, only an agent that has something outstanding notices; the others wait for data.
+        """
+        deadline = time.monotonic() + timeout_s
+        while time.monotonic() < deadline:
+            for name, agent in self.agents.items():
+                with contextlib.suppress(TimeoutError):
+                    return name, agent.wait_for(kind, 0.05)
+        raise TimeoutError(f"none of {', '.join(self.agents)} sent a {kind!r} within {timeout_s} s")
+
     def abort(self) -> None:
         """Ends the job of every agent; each takes a new configuration then."""
         self.tell({"cmd": "abort"})

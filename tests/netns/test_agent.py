@@ -33,15 +33,6 @@ def files(folder: Path, host: str) -> dict[str, str]:
     return {kind: str(folder / f"{host}.{kind}") for kind in ("events", "steps", "flows", "paths")}
 
 
-def first_qp_error(net: Lab) -> tuple[str, str]:
-    """The first agent whose QP failed, and why. Only a sender that has something outstanding notices a cut."""
-    for _ in range(300):
-        for name, agent in net.agents.items():
-            with contextlib.suppress(TimeoutError):
-                return name, agent.wait_for("qp_error", 0.05)["reason"]
-    raise AssertionError("no QP failed")
-
-
 @pytest.fixture
 def agent() -> Iterator[AgentProcess]:
     it = AgentProcess("h1")
@@ -102,7 +93,7 @@ def test_rc_qp_fails_when_its_link_is_cut_and_a_new_config_goes_on(tmp_path: Pat
         net.start()
         net.follow(3)
         net.cut("h1", 0)
-        failed, reason = first_qp_error(net)
+        failed, message = net.first("qp_error")
         net.abort()
         net.cut("h1", 0, up=True)
         net.connect(configs)
@@ -111,7 +102,7 @@ def test_rc_qp_fails_when_its_link_is_cut_and_a_new_config_goes_on(tmp_path: Pat
         reports = net.stop()
     events = [json.loads(line)["event"] for line in (tmp_path / f"{failed}.events").read_text().splitlines()]
     steps = list(csv.DictReader((tmp_path / f"{failed}.steps").open()))
-    assert reason == "retry counter exceeded"
+    assert message["reason"] == "retry counter exceeded"
     assert (events.count("rc_timeout"), events.count("qp_error")) == (3, 1)
     assert [step["attempt"] for step in steps if not step["end_s"]] == ["1", "2"]
     assert all(report["job"]["wrong_sums"] == 0 for report in reports.values())

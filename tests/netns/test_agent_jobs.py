@@ -62,7 +62,7 @@ def test_all_to_all_goes_on_from_a_checkpoint_after_a_crash():
         net.start()
         net.follow(3)
         net.cut("h1", 0)
-        net.agents["h1"].wait_for("qp_error")
+        net.first("qp_error")
         net.abort()
         net.cut("h1", 0, up=True)
         net.connect(configs)
