@@ -15,6 +15,7 @@ from testbed.errors import UsageError
 COMMANDS = ("config", "connect", "start", "abort", "stop")
 FILE_KINDS = ("events", "steps", "flows", "paths")
 MIB = 2**20
+MOST_PORTS = 32  # of a NIC: as many as the port masks of the wire have bits (hosts/wire.py, ERTH)
 
 
 class Fields:
@@ -183,8 +184,9 @@ def _peer(peer: Fields) -> PeerSpec:
 def _path(path: Fields) -> PathSpec:
     links = tuple(str(link) for link in path.items("links"))
     return PathSpec(
-        path.whole("ev", 0, 1 << 32), path.whole("port", 0, 1 << 12), path.address("destination"), path.whole("plane", 0, 1 << 16), links
-    )
+        path.whole("ev", 0, 1 << 32), path.whole("port", 0, MOST_PORTS - 1), path.address("destination"), path.whole("plane", 0, 1 << 16),
+        links, path.whole("peer_port", 0, MOST_PORTS - 1, 0),
+    )  # fmt: skip
 
 
 def _files(files: Fields) -> dict[str, Path]:

@@ -45,13 +45,14 @@ class QpError(NamedTuple):
 
 @dataclass(frozen=True)
 class PathSpec:
-    """One path towards a peer, as the topology gives it."""
+    """One path towards a peer, as the topology gives it: `port` is the NIC port here, `peer_port` the one at the peer."""
 
     ev: int
     port: int
     destination: str
     plane: int
     links: tuple[str, ...]
+    peer_port: int = 0
 
 
 @dataclass(frozen=True)

@@ -64,6 +64,7 @@ def peer(topology: Topology, source: str, target: str) -> dict[str, Any]:
                 "destination": str(usid.destination(topology, path)),
                 "plane": path.plane,
                 "links": list(path.links),
+                "peer_port": path.far_port,
             }
             for number, path in enumerate(topology.paths(source, target))
         ],

@@ -29,6 +29,18 @@ def test_config_is_understood():
     assert (config.host, config.address, config.send_to[0].paths[0].destination, config.ports) == ("h1", "fd00::1", "fcbb:bb00:1::", [1])
 
 
+def test_a_path_may_name_the_port_at_the_peer_and_otherwise_it_is_port_0():
+    path = PEER["paths"][0]
+    told = parsed(send_to=[{**PEER, "paths": [path, {**path, "peer_port": 3}]}])
+    assert [path.peer_port for path in told.send_to[0].paths] == [0, 3]
+
+
+@pytest.mark.parametrize("key", ["port", "peer_port"])
+def test_a_port_beyond_the_bits_of_a_port_mask_is_refused(key: str):
+    with pytest.raises(UsageError, match=rf"paths\[0\].{key} is 32: give a whole number from 0 to 31"):
+        parsed(send_to=[{**PEER, "paths": [{**PEER["paths"][0], key: 32}]}])
+
+
 @pytest.mark.parametrize(("transport", "dscp"), [("mrc", 4), ("rc", 0)])
 def test_data_class_depends_on_the_transport(transport: str, dscp: int):
     assert parsed(transport=transport).sockets.data_dscp == dscp

@@ -5,7 +5,8 @@ import pytest
 from testbed.collect.cpu import CpuTimes, parse_cpu_times, shares
 from testbed.collect.rate_probe import transmitted_bytes
 from testbed.run.fidelity import Observations, judge
-from testbed.run.plan import restart_step, ring_order
+from testbed.run.plan import peer, restart_step, ring_order
+from topologies import build
 
 HOSTS = tuple(f"h{n}" for n in range(1, 9))
 
@@ -80,3 +81,8 @@ def test_transmitted_bytes_reads_the_ninth_column():
     assert transmitted_bytes("h1-eth0", table) == 900
     with pytest.raises(ValueError, match="h2-eth0"):
         transmitted_bytes("h2-eth0", table)
+
+
+def test_an_agent_is_told_both_ends_ports_of_each_path():
+    topology = build("multi-plane", planes=4, t0s=2, t1s=1, hosts_per_t0=1)
+    assert [(path["port"], path["peer_port"]) for path in peer(topology, "h1", "h2")["paths"]] == [(0, 0), (1, 1), (2, 2), (3, 3)]
