@@ -120,11 +120,12 @@ RETH = Header("RETH", ((("va", 64),), (("rkey", 32),), (("dma_length", 32),)))
 IMMDT = Header("IMMDT", ((("imm", 32),),))
 AETH = Header("AETH", ((("syndrome", 8), ("msn", 24)),))
 # SETH to EETH: the fields and the sizes are known; where the flags of the first word and the reserved bits stand is ours, after UEC's PDS
-# headers. The meaning of cc_flags (HELD, DUPLICATE, NACKED) is ours too, see docs/mrc.md.
+# headers. The meaning of cc_flags (HELD, DUPLICATE, NACKED) is ours too, see docs/mrc.md, and that the 8 bits before cack_psn, elsewhere
+# reserved, name the NIC ports of the SACK's sender that are down (bit i = port i): zero, as in a SACK without them, means that all are up.
 SETH = Header("SETH", (
     (("type", 5), ("next", 4), ("m", 2), ("probe_reply", 1), ("_resv4", 4)), (("ack_psn_offset", 16),),
     (("entropy", 32),), (("source_id", 16),), (("destination_id", 16),),
-    (("_resv8", 8), ("cack_psn", 24)),
+    (("down_ports", 8), ("cack_psn", 24)),
     (("cc_type", 4), ("cc_flags", 4)), (("mpr", 8),), (("sack_offset", 16),),
     (("bitmap", 64),),
 ), signed=frozenset({"ack_psn_offset", "sack_offset"}))  # fmt: skip
@@ -139,6 +140,7 @@ PETH = Header("PETH", (
     (("type", 5), ("next", 4), ("_resv7", 7)), (("probe_id", 16),), (("source_id", 16),), (("destination_id", 16),),
     (("tx_timestamp", 16),), (("_resv16", 16),), (("_resv32", 32),),
 ))  # fmt: skip
+# ERTH.port_mask: bit i = 1, port i can be reached. EETH's `status`, and that it repeats mask, timestamp and EV of what it answers: ours.
 ERTH = Header("ERTH", (
     (("op", 8), ("_resv24", 24)), (("port_mask", 32),), (("tx_timestamp", 16),), (("_resv16", 16),), (("_resv32", 32),),
 ))  # fmt: skip
@@ -163,6 +165,9 @@ NACK_REASONS: Mapping[int, str] = {
     TRIMMED: "TRIMMED", TRIMMED_LASTHOP: "TRIMMED_LASTHOP", 6: "NO_BITMAP", 7: "NO_PKT_BUFFER", 0x0A: "NO_RESOURCE", 0x0B: "PSN_OOR_WINDOW",
     0x19: "UNEXPECTED_EVENT",
 }  # fmt: skip
+PORT_STATUS_UPDATE, EV_PROBE = 0, 1  # ERTH.op, and EETH.op that answers it
+ENDPOINT_OPS: Mapping[int, str] = {PORT_STATUS_UPDATE: "PORT_STATUS_UPDATE", EV_PROBE: "EV_PROBE"}
+ENDPOINT_QPN = 2  # Endpoint Requests and Responses speak for the whole NIC, so they name no QP of a pair
 
 TRIM_REASONS: Mapping[int, int] = {12: TRIMMED, 16: TRIMMED_LASTHOP}  # by the DSCP that a switch gives to what it trimmed
 TRIMMED_DSCPS: Mapping[int, int] = {reason: dscp for dscp, reason in TRIM_REASONS.items()}
@@ -177,6 +182,7 @@ PSN_MASK = (1 << PSN_BITS) - 1
 HELD, DUPLICATE, NACKED = 1, 2, 4  # SETH.cc_flags
 SKIP_NONE, SKIP_ONCE, ALWAYS_SKIP = 0, 1, 2  # SETH.m: what becomes of the named EV
 M_SHIFT, M_MASK = 5, 3  # of SETH.m in the first word
+DOWN_PORTS_SHIFT = 24  # of SETH.down_ports in the word of cack_psn
 ICRC_BYTES = 4
 A_BIT, R_BIT, RTX_BIT, TS_BIT = 1 << 31, 1 << 30, 1 << 29, 1 << 28  # in BTH's last word, above the PSN
 PROBE_REPLY_BIT = 1 << 4  # in SETH's first word

@@ -44,7 +44,10 @@ class Malformed(Exception):
 
 
 class SackFields(NamedTuple):
-    """What a receiver says in a SACK; PSNs as on the wire, `mpr` in units of 128, `received` in units of 256 B, `penalty` of 128."""
+    """What a receiver says in a SACK; PSNs as on the wire, `mpr` in units of 128, `received` in units of 256 B, `penalty` of 128.
+
+    `down_ports`: mask of its own NIC ports that are down.
+    """
 
     number: int
     probe_reply: bool
@@ -60,6 +63,7 @@ class SackFields(NamedTuple):
     received: int
     skip: int = wire.SKIP_NONE
     penalty: int = 0
+    down_ports: int = 0
 
 
 class NackFields(NamedTuple):
@@ -95,6 +99,7 @@ def parse_sack(datagram: memoryview) -> SackFields:
     return SackFields(
         number & wire.PSN_MASK, first & wire.PROBE_REPLY_BIT != 0, ack_psn_offset, entropy, cack & wire.PSN_MASK, cc & 0xF, mpr,
         sack_offset, bitmap, state >> 48, state >> 33 & 0x7FFF, state & 0xFFFFFF, first >> wire.M_SHIFT & wire.M_MASK, state >> 25 & 0x7F,
+        cack >> wire.DOWN_PORTS_SHIFT,
     )  # fmt: skip
 
 
@@ -171,7 +176,7 @@ class Framer:
         SACK.pack_into(
             header, PSN_OFFSET, say.number,
             say.skip << wire.M_SHIFT | (wire.PROBE_REPLY_BIT if say.probe_reply else 0), say.ack_psn_offset, say.entropy, *self._ids,
-            say.cack, say.cc_flags, say.mpr, say.sack_offset, say.bitmap,
+            say.down_ports << wire.DOWN_PORTS_SHIFT | say.cack, say.cc_flags, say.mpr, say.sack_offset, say.bitmap,
             say.stamp << 48 | say.out_of_order << 33 | say.penalty << 25 | say.received,
         )  # fmt: skip
         return header, crc32(header[PSN_OFFSET:], crc).to_bytes(ICRC_BYTES, "little")

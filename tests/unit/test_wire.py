@@ -182,6 +182,15 @@ def test_a_skip_and_a_penalty_are_read_as_they_were_said() -> None:
     assert parse_sack(memoryview(bytes(header) + trailer)) == say
 
 
+@given(st.integers(0, 0xFF))
+def test_the_ports_that_are_down_are_read_as_they_were_said(down_ports: int) -> None:
+    say = SAY._replace(down_ports=down_ports)
+    header, trailer = FRAMER.sack(4, say)
+    packet = bytes(header) + trailer
+    assert parse_sack(memoryview(packet)) == say
+    assert SETH.unpack(packet, BTH_OFFSET + BTH.size_bytes)["down_ports"] == down_ports
+
+
 def test_golden_bytes_of_a_sack_that_skips_once_with_a_penalty() -> None:
     header, _trailer = FRAMER.sack(4, SAY._replace(skip=wire.SKIP_ONCE, penalty=3))
     assert (
