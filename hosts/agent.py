@@ -185,6 +185,7 @@ MERGERS: Mapping[str, Callable[[Mapping[str, Any], Mapping[str, Any]], dict[str,
     "base_rtt_s": _smallest,
     "idle_rtt_s": _smallest,
     "recoveries": _recoveries,
+    "closed": lambda old, new: {**old, **new},
 }
 
 

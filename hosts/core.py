@@ -6,7 +6,7 @@ Times are CLOCK_MONOTONIC seconds, passed in. A core never blocks, never reads a
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, TypeVar
 
@@ -88,6 +88,22 @@ class Core(Protocol):
     def on_datagram(self, now: float, port: int, datagram: memoryview) -> None:
         """Takes one received packet (valid during the call only); anything malformed or foreign is counted by reason, never raised."""
 
+    def on_port(self, now: float, port: int, up: bool) -> None:
+        """NIC port `port` of this host came up or went down."""
+
+    def deny(self, now: float, links: Collection[str], evs: Mapping[str, Collection[int]], on: bool) -> dict[str, list[int]]:
+        """An administrator takes EVs out of use (`on`), or allows them again: those over `links`, and those numbered in `evs`, by peer.
+
+        Returns the EVs concerned, by peer. UsageError: it cannot be done, and nothing has changed.
+        """
+
+    def close(self, now: float) -> None:
+        """The send QPs take no new writes; what was posted is still sent, repaired and answered."""
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called and every send QP has all that was posted acknowledged, or has failed."""
+
     def on_receive_done(self, now: float) -> None:
         """Called when the socket has no more packets for now: the moment to decide about coalesced acknowledgements."""
 
@@ -125,7 +141,7 @@ class Core(Protocol):
         """One row an EV for paths.csv: (peer, ev, state, tx_packets, lost_packets, probes_sent, trimmed_packets, marked_packets)."""
 
     def report(self) -> dict[str, Any]:
-        """Counters for agents.json: data_packets_sent, data_packets_received, base_rtt_s by peer, drops by reason."""
+        """Counters for agents.json: data_packets_sent, data_packets_received, base_rtt_s and closed by peer, drops by reason."""
 
 
 class Sending(Protocol):

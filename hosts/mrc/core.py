@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from random import Random
 from typing import Any
 
@@ -15,6 +15,7 @@ from hosts.mrc.receiver import ReceiveQp
 from hosts.mrc.recovery import Recoveries
 from hosts.mrc.sender import SendQp
 from hosts.wire import PSN_MASK, TS_BIT, WITH_IMMEDIATE
+from testbed.errors import UsageError
 
 QP_MASK = 0xFFFFFF
 FIRST_QP = 0x100  # numbers below are kept for special QPs, as QP 2 of endpoint requests
@@ -61,6 +62,9 @@ class MrcCore:
         self._order, self._turns = list(self._send.values()), Turns()
         self._inspector = Inspector(address)
         self._failed: set[str] = set()
+        self._closing = False
+        self._open: set[str] = set()  # peers whose send QP is closing, but not closed
+        self._ports_down = 0  # bit i: NIC port i is down
 
     # Out of band
 
@@ -93,7 +97,12 @@ class MrcCore:
     # Data
 
     def post_write(self, now: float, peer: str, data: memoryview, remote_offset: int, imm: int) -> None:
-        """Queues a Write-with-Immediate; `data` must stay as it is while `outstanding_messages(peer)` counts it."""
+        """Queues a Write-with-Immediate; `data` must stay as it is while `outstanding_messages(peer)` counts it.
+
+        UsageError after `close`.
+        """
+        if self._closing:
+            raise UsageError(f"{self._name} has closed its QP to {peer}: post before `close`")
         self._send[peer].post(data, remote_offset, imm)
 
     def outstanding_messages(self, peer: str) -> int:
@@ -157,6 +166,34 @@ class MrcCore:
         words = PROBE.unpack_from(datagram, PSN_OFFSET)
         self._refused(qp.on_probe(entropy, words[2], words[5]))
 
+    # From outside: ports, the administrator, the end
+
+    def on_port(self, now: float, port: int, up: bool) -> None:
+        """Remembers which NIC ports are down."""
+        bit = 1 << port
+        self._ports_down = self._ports_down & ~bit if up else self._ports_down | bit
+
+    def deny(self, now: float, links: Collection[str], evs: Mapping[str, Collection[int]], on: bool) -> dict[str, list[int]]:
+        """Denies or allows EVs of the send QPs; returns those concerned, by peer."""
+        raise UsageError("this agent's send QPs know no denied EVs")
+
+    def close(self, now: float) -> None:
+        """The send QPs take no new writes; each is closed when all it was given is acknowledged."""
+        self._closing, self._open = True, set(self._send)
+        self._note_closed(now)
+
+    @property
+    def closed(self) -> bool:
+        """Whether every send QP is closed, or has failed."""
+        return self._closing and all(self._send[peer].error is not None for peer in self._open)
+
+    def _note_closed(self, now: float) -> None:
+        for peer in sorted(self._open):
+            qp = self._send[peer]
+            if qp.error is None and not qp.outstanding_messages:
+                self._open.remove(peer)
+                self._events.append(Event(now, "qp_closed", {"peer": peer, "qp": qp.qp}))
+
     def on_receive_done(self, now: float) -> None:
         """The sockets are empty for now: coalesced SACKs, verdicts."""
         for receiver in self._receive.values():
@@ -165,6 +202,8 @@ class MrcCore:
         for sender in self._send.values():
             if sender.heard:
                 sender.on_receive_done(now)
+        if self._open:
+            self._note_closed(now)
 
     def transmit(self, now: float) -> Iterable[Transmit]:
         """Everything that may be sent now: SACKs first, then the send QPs in turn."""
@@ -261,6 +300,7 @@ class MrcCore:
             "recoveries": self._recoveries.report(),
             "base_rtt_s": {qp.peer: qp.rtt.base_s for qp in self._send.values()},
             "idle_rtt_s": {qp.peer: qp.idle.idle_rtt_s for qp in self._send.values()},
+            "closed": {peer: self._closing and peer not in self._open for peer in self._send},
             "drops": dict(self._drops),
             "spurious_verdicts": sum(qp.verdicts.spurious for qp in self._send.values()),
         }

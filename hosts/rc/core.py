@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import struct
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from hosts.core import Completion, Event, PeerSpec, QpError, Transmit, Turns
@@ -46,6 +46,7 @@ class RcCore:
         self._sender_of_qpn: dict[int, tuple[SendQp, wire.Flow]] = {}
         self._receiver_of_qpn: dict[int, ReceiveQp] = {}
         self._drops: Counter[str] = Counter()
+        self._closing = False
 
     def attributes(self) -> dict[str, Any]:
         """QP numbers, first PSNs and source ports by peer and direction; rkey and base address of the region."""
@@ -89,7 +90,9 @@ class RcCore:
         self._receiver_of_qpn[own["qpn"]] = qp
 
     def post_write(self, now: float, peer: str, data: memoryview, remote_offset: int, imm: int) -> None:
-        """Queues a Write-with-Immediate; UsageError if there is no connected send QP to `peer`."""
+        """Queues a Write-with-Immediate; UsageError if there is no connected send QP to `peer`, or it is closed."""
+        if self._closing:
+            raise UsageError(f"{self._name} has closed its QP to {peer}: post before `close`")
         if peer not in self._senders:
             raise UsageError(f"{self._name} has no connected QP to {peer}: connect first, to one of {sorted(self._send_to)}")
         self._senders[peer].post(data, remote_offset, imm)
@@ -136,6 +139,22 @@ class RcCore:
         ignored = qp.on_acknowledge(now, aeth >> 24, bth.psn)
         if ignored is not None:
             self._drops[ignored] += 1
+
+    def on_port(self, now: float, port: int, up: bool) -> None:
+        """Nothing: the kernel routes around a dead port, or the ACK timeout fails the QP."""
+
+    def deny(self, now: float, links: Collection[str], evs: Mapping[str, Collection[int]], on: bool) -> dict[str, list[int]]:
+        """UsageError: RC has no EVs; the network chooses the path."""
+        raise UsageError("RoCE RC has no EVs to deny: the network chooses its path; deny EVs in an arm of MRC")
+
+    def close(self, now: float) -> None:
+        """The send QPs take no new writes."""
+        self._closing = True
+
+    @property
+    def closed(self) -> bool:
+        """Whether all that was posted before `close` is acknowledged, or its QP has failed."""
+        return self._closing and not any(qp.messages for qp in self._senders.values() if qp.error is None)
 
     def on_receive_done(self, now: float) -> None:
         """Nothing to decide: RC's coalescing counts packets."""
@@ -195,6 +214,7 @@ class RcCore:
             "data_packets_retransmitted": sum(qp.rtx_packets for qp in self._senders.values()),
             "data_packets_received": sum(qp.rx_packets for qp in self._receivers.values()),
             "base_rtt_s": {peer: qp.base_rtt_s for peer, qp in self._senders.items() if qp.base_rtt_s is not None},
+            "closed": {peer: self._closing and qp.error is None and not qp.messages for peer, qp in self._senders.items()},
             "drops": dict(self._drops),
         }
 
