@@ -1,9 +1,9 @@
 """Two hosts and the paths between them in virtual time: drives transport cores without sockets, for tests, benchmarks and experiments.
 
 Every path is FIFO in each direction (delay never lets a packet overtake one on the same path) and has a rate; faults are intervals of
-death, random loss and duplication. Switches may mark and trim data, by chance or by the queue of a path or of a bottleneck that all paths
-share; what they trim overtakes data, and no later data of its path overtakes it. A host can be stalled, as a process that gets no CPU:
-packets wait for it in order of arrival.
+death, random loss, duplication, reordering, damage and replay. Switches may mark and trim data, by chance or by the queue of a path or of
+a bottleneck that all paths share; what they trim overtakes data, and no later data of its path overtakes it. A host can be stalled, as a
+process that gets no CPU: packets wait for it in order of arrival.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from hosts.wire import OUTER_BYTES
 
 BITS_PER_BYTE = 8
 SHARED = -1  # in place of a path: the bottleneck
+MOST_FLIPS = 8  # bits of one corrupted packet
+REPLAYABLE = 4096  # packets of each host that are remembered
 
 
 @dataclass(frozen=True)
@@ -55,15 +57,31 @@ class Conditions:
     trimming: float = 0.0  # of data, whatever the queue
     marking: float = 0.0  # likewise
     queue: Queue = Queue()
+    dead_one_way: tuple[tuple[str, int, float, float], ...] = ()  # (host, path, from, until): what that host sends there is lost
+    ports: int = 1  # of each host's NIC; path i is on port i % ports at both ends
+    port_down: tuple[tuple[str, int, float, float], ...] = ()  # (host, port, from, until): nothing goes out or comes in there
+    reorder: float = 0.0  # held back behind later packets of the same path
+    reorder_s: float = 0.002  # for so long at most
+    corruption: float = 0.0  # some bits flipped
+    truncation: float = 0.0  # the end cut off, wherever
+    replay: float = 0.0  # an old packet of the same host comes along once more
 
-    def is_dead(self, path: int, now: float) -> bool:
-        """Whether `path` carries nothing at `now`."""
-        return any(which == path and start <= now < end for which, start, end in self.dead)
+    def is_dead(self, host: str, path: int, now: float) -> bool:
+        """Whether what `host` sends on `path` at `now` is lost."""
+        return any(which == path and start <= now < end for which, start, end in self.dead) or any(
+            who == host and which == path and start <= now < end for who, which, start, end in self.dead_one_way
+        )
+
+    def is_port_down(self, path: int, now: float) -> bool:
+        """Whether the NIC port of `path` is down at either end at `now`."""
+        return any(port == path % self.ports and start <= now < end for _, port, start, end in self.port_down)
 
 
-def peer_spec(name: str, address: str, paths: int) -> PeerSpec:
-    """A peer over `paths` paths; the destination of path i is "i"."""
-    return PeerSpec(name, address, tuple(PathSpec(i, 0, str(i), 1, (f"{name}-path{i}",)) for i in range(paths)))
+def peer_spec(name: str, address: str, paths: int, ports: int = 1) -> PeerSpec:
+    """A peer over `paths` paths; the destination of path i is "i", its port and plane are i % ports (planes count from 1)."""
+    return PeerSpec(
+        name, address, tuple(PathSpec(i, i % ports, str(i), 1 + i % ports, (f"{name}-path{i}",), i % ports) for i in range(paths))
+    )
 
 
 class Host:
@@ -71,7 +89,7 @@ class Host:
 
     def __init__(self, name: str, core: Core) -> None:
         self.name, self.core = name, core
-        self.inbox: deque[bytes] = deque()
+        self.inbox: deque[tuple[int, bytes]] = deque()  # (port, packet)
         self.stalls: list[tuple[float, float]] = []
 
     def runs_at(self, now: float) -> float:
@@ -85,7 +103,8 @@ class Host:
         """One turn of an agent's loop."""
         if self.inbox:
             while self.inbox:
-                self.core.on_datagram(now, 0, memoryview(self.inbox.popleft()))
+                port, packet = self.inbox.popleft()
+                self.core.on_datagram(now, port, memoryview(packet))
             self.core.on_receive_done(now)
         deadline = self.core.next_deadline()
         if deadline is not None and deadline <= now:
@@ -94,7 +113,11 @@ class Host:
 
 
 class Channel:
-    """Joins two hosts. `log` counts packets: sent, delivered, dead, lost, duplicated, marked, trimmed, queue_dropped."""
+    """Joins two hosts.
+
+    `log` counts packets: sent, delivered, dead, port_down, lost, duplicated, marked, trimmed, queue_dropped, reordered, corrupted,
+    truncated, replayed.
+    """
 
     def __init__(self, first: Host, second: Host, conditions: Conditions, seed: int = 0, start_s: float = 100.0) -> None:
         self.now = start_s
@@ -102,10 +125,10 @@ class Channel:
         self.on_send: Callable[[float, str, int, Transmit], None] | None = None
         self._hosts = (first, second)
         self._conditions, self._rng = conditions, Random(f"channel {seed}")
-        self._flying: list[tuple[float, int, int, bytes]] = []  # (arrival, tie breaker, host index, packet)
+        self._flying: list[tuple[float, int, int, int, bytes]] = []  # (arrival, tie breaker, host index, path, packet)
         self._free_at: dict[tuple[int, int, bool], float] = {}  # when (host, path, class) may send or deliver next
         self._count = 0
-        self._ready_at = [start_s, start_s]
+        self._history: tuple[deque[bytes], deque[bytes]] = (deque(maxlen=REPLAYABLE), deque(maxlen=REPLAYABLE))  # sent by each host
 
     def run(self, until: float, stop: Callable[[], bool] = lambda: False) -> None:
         """Runs to `until`, or to the first moment at which `stop()` is true."""
@@ -134,8 +157,11 @@ class Channel:
 
     def _deliver(self) -> None:
         while self._flying and self._flying[0][0] <= self.now:
-            _, _, index, packet = heappop(self._flying)
-            self._hosts[index].inbox.append(packet)
+            _, _, index, path, packet = heappop(self._flying)
+            if self._conditions.is_port_down(path, self.now):
+                self.log["port_down"] += 1
+                continue
+            self._hosts[index].inbox.append((path % self._conditions.ports, packet))
             self.log["delivered"] += 1
 
     def _put(self, index: int, transmits: list[Transmit]) -> None:
@@ -144,16 +170,20 @@ class Channel:
             if self.on_send is not None:
                 self.on_send(self.now, self._hosts[index].name, path, transmit)
             packet = bytes(transmit.header) + bytes(transmit.payload) + transmit.trailer
-            for _ in range(self._copies(path)):
+            for _ in range(self._copies(index, path)):
                 switched = packet if transmit.control else self._switched(index, path, packet)
                 if switched is not None:
-                    self._fly(index, path, transmit.control, switched, len(switched) < len(packet))
+                    self._fly(index, path, transmit.control, self._damaged(switched), len(switched) < len(packet))
+            self._replay(index, path, packet)
 
-    def _copies(self, path: int) -> int:
+    def _copies(self, index: int, path: int) -> int:
         conditions, rng = self._conditions, self._rng
         self.log["sent"] += 1
-        if conditions.is_dead(path, self.now):
+        if conditions.is_dead(self._hosts[index].name, path, self.now):
             self.log["dead"] += 1
+            return 0
+        if conditions.is_port_down(path, self.now):
+            self.log["port_down"] += 1
             return 0
         if rng.random() < max(conditions.loss, conditions.path_loss.get(path, 0.0)):
             self.log["lost"] += 1
@@ -182,6 +212,27 @@ class Channel:
             return wire.marked(packet)
         return packet
 
+    def _damaged(self, packet: bytes) -> bytes:
+        """What arrives of `packet`: most often all of it."""
+        conditions, rng = self._conditions, self._rng
+        if conditions.corruption and rng.random() < conditions.corruption:
+            self.log["corrupted"] += 1
+            packet = flipped(packet, rng)
+        if conditions.truncation and rng.random() < conditions.truncation:
+            self.log["truncated"] += 1
+            packet = packet[: rng.randrange(len(packet))]
+        return packet
+
+    def _replay(self, index: int, path: int, packet: bytes) -> None:
+        """Perhaps an old packet of the same host goes along, over the same path, as its host had sent it."""
+        conditions, rng, history = self._conditions, self._rng, self._history[index]
+        if not conditions.replay:
+            return
+        if history and rng.random() < conditions.replay and not conditions.is_dead(self._hosts[index].name, path, self.now):
+            self.log["replayed"] += 1
+            self._fly(index, path, False, history[rng.randrange(len(history))], False)
+        history.append(packet)
+
     def _queue_of(self, path: int) -> int:
         return SHARED if self._conditions.queue.shared else path
 
@@ -193,9 +244,21 @@ class Channel:
         late = conditions.delay_s + conditions.extra_delay_s.get(path, 0.0) + self._rng.random() * conditions.jitter_s
         arrival_key = (index + 2, path, urgent)
         arrival = max(sent_at + late, self._free_at.get(arrival_key, 0.0))
-        self._free_at[arrival_key] = arrival
+        if conditions.reorder and self._rng.random() < conditions.reorder:
+            self.log["reordered"] += 1
+            arrival += self._rng.random() * conditions.reorder_s  # and nobody waits for it
+        else:
+            self._free_at[arrival_key] = arrival
         if trimmed:
             data_key = (index + 2, path, False)
             self._free_at[data_key] = max(arrival, self._free_at.get(data_key, 0.0))
         self._count += 1
-        heappush(self._flying, (arrival, self._count, 1 - index, packet))
+        heappush(self._flying, (arrival, self._count, 1 - index, path, packet))
+
+
+def flipped(packet: bytes, rng: Random) -> bytes:
+    """`packet` with 1 to `MOST_FLIPS` bits flipped."""
+    changed = bytearray(packet)
+    for bit in rng.sample(range(len(packet) * 8), rng.randint(1, MOST_FLIPS)):
+        changed[bit >> 3] ^= 1 << (bit & 7)
+    return bytes(changed)

@@ -14,10 +14,10 @@ from hosts.mrc.frames import Framer, SackFields, parse_sack
 from hosts.mrc.loss import Packet
 
 
-def connected(params: MrcParams, paths: int, region: bytearray, seed: int) -> tuple[MrcCore, MrcCore]:
+def connected(params: MrcParams, paths: int, region: bytearray, seed: int, ports: int = 1) -> tuple[MrcCore, MrcCore]:
     """Sender a and receiver b, which has the region."""
-    a = MrcCore("a", "fd00::a", params, {"b": peer_spec("b", "fd00::b", paths)}, {}, memoryview(bytearray(0)), seed)
-    b = MrcCore("b", "fd00::b", params, {}, {"a": peer_spec("a", "fd00::a", paths)}, memoryview(region), seed)
+    a = MrcCore("a", "fd00::a", params, {"b": peer_spec("b", "fd00::b", paths, ports)}, {}, memoryview(bytearray(0)), seed)
+    b = MrcCore("b", "fd00::b", params, {}, {"a": peer_spec("a", "fd00::a", paths, ports)}, memoryview(region), seed)
     a.connect({"b": b.attributes()})
     b.connect({"a": a.attributes()})
     return a, b
@@ -32,7 +32,7 @@ class World:
 
     def __init__(self, conditions: Conditions = Conditions(), paths: int = 4, seed: int = 1, **params: float) -> None:  # noqa: B008
         self.region = bytearray(WORLD_BYTES)
-        self.a, self.b = connected(MrcParams.from_mapping(params), paths, self.region, seed)
+        self.a, self.b = connected(MrcParams.from_mapping(params), paths, self.region, seed, conditions.ports)
         self.host_a, self.host_b = Host("a", self.a), Host("b", self.b)
         self.channel = Channel(self.host_a, self.host_b, conditions, seed, START_S)
         self.completions: list[Completion] = []

@@ -166,7 +166,7 @@ def test_every_second_ack_lost_is_survived() -> None:
     world = World(Conditions(loss=0.0, jitter_s=0.0001))
     copies, rng = world.channel._copies, Random(5)
     world.channel.on_send = lambda now, host, path, transmit: setattr(world, "ack", transmit.control)
-    world.channel._copies = lambda path: 0 if world.ack and rng.random() < 0.5 else copies(path)  # type: ignore[attr-defined,method-assign]
+    world.channel._copies = lambda index, path: 0 if world.ack and rng.random() < 0.5 else copies(index, path)  # type: ignore[attr-defined,method-assign]
     for _ in range(3):
         world.post(1 << 19)
         world.run(5)
@@ -298,7 +298,7 @@ def test_answered_probes_alone_do_not_keep_a_qp_alive() -> None:
     world = World(Conditions(), 1, rto_max_s=1.0, rto_retries=3)
     copies, last = world.channel._copies, [0]
     world.channel.on_send = lambda now, host, path, transmit: last.__setitem__(0, len(transmit.payload))
-    world.channel._copies = lambda path: 0 if last[0] else copies(path)  # type: ignore[method-assign]
+    world.channel._copies = lambda index, path: 0 if last[0] else copies(index, path)  # type: ignore[method-assign]
     world.post(1 << 16)
     world.run(60)
     assert len(world.errors) == 1
