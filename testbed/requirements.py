@@ -17,6 +17,7 @@ from pathlib import Path
 from testbed.command import run_any
 from testbed.errors import HostError, TestbedError
 from testbed.routing.daemons import FOLDERS as FRR_FOLDERS
+from testbed.scenario.derived_links import SWITCHING_OF_ARM
 
 _IN_SANDBOX = ("unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-ec")
 _BPFFS = "mount -t bpf bpf /sys/fs/bpf"
@@ -28,7 +29,7 @@ _HTB = "tc qdisc add dev a0 root handle 1: htb default 20; tc class add dev a0 p
 class Check:
     """One requirement: whether it holds, what was found, and what to do otherwise (nothing by itself, when it was not tried).
 
-    `required` is the doctor's verdict: without it the testbed is of little use. `arm` is the only arm that cannot do without it, if any.
+    `required` is the doctor's verdict: without it the testbed is of little use. `arms` are the only ones that cannot do without it, if any.
     """
 
     name: str
@@ -36,11 +37,11 @@ class Check:
     detail: str
     hint: str
     required: bool
-    arm: str | None = None
+    arms: tuple[str, ...] = ()
 
     def stops(self, arms: Collection[str]) -> bool:
         """Whether it keeps one of `arms` from running."""
-        return not self.ok and (self.arm in arms if self.arm else self.required)
+        return not self.ok and (not set(self.arms).isdisjoint(arms) if self.arms else self.required)
 
 
 COMPILE_HINT = "apt install clang libbpf-dev linux-libc-dev"
@@ -52,8 +53,8 @@ PRIVILEGE_HINT = (
 )
 _FORBIDDEN = ("operation not permitted", "permission denied")
 
-# The arms that need programs of their own.
-ARM_OF_PURPOSE = {"the MRC arm's switches": "mrc", "the BGP arm": "rc-bgp"}
+# What programs are for that only the arms with that kind of switches need.
+SWITCHING_OF_PURPOSE = {"the MRC arm's switches": "ovs", "the BGP arm": "frr"}
 
 # program, apt package, what for, required
 PROGRAMS = (
@@ -131,7 +132,12 @@ def _program(entry: tuple[str, str, str, bool]) -> Check:
     name, package, purpose, required = entry
     found = _in_folders(name, FRR_FOLDERS) if package == "frr" else shutil.which(name)
     detail = found or f"not installed; for {purpose}"
-    return Check(name, found is not None, detail, f"apt install {package}", required, ARM_OF_PURPOSE.get(purpose))
+    return Check(name, found is not None, detail, f"apt install {package}", required, _arms(SWITCHING_OF_PURPOSE.get(purpose)))
+
+
+def _arms(switching: str | None) -> tuple[str, ...]:
+    """The arms whose switches are of that kind; none, for what every arm needs."""
+    return tuple(arm for arm, kind in SWITCHING_OF_ARM.items() if kind == switching)
 
 
 def _in_folders(name: str, folders: Iterable[str]) -> str | None:
