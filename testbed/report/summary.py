@@ -11,6 +11,7 @@ from typing import Any
 from testbed.files import write_text
 from testbed.report import congestion, effects, fault_goodput, goodput, link_use, reading, step_goodput
 from testbed.report import statistics as stats
+from testbed.report.context import TRANSPORT_OF_ARM
 from testbed.report.metrics import METRIC_NAMES, METRICS
 from testbed.report.model import ArmRun
 from testbed.report.reading import RunData
@@ -100,7 +101,7 @@ def _fault_rows(of_steps: Sequence[effects.FaultEffect], of_flows: Sequence[faul
 
 def _other_metrics(run: ArmRun) -> dict[str, float | None]:
     unchanged = run.info.get("tables_unchanged")
-    known_ev_states = bool(run.named("ev_state")) or (run.arm.startswith("mrc") and bool(run.events))
+    known_ev_states = bool(run.named("ev_state")) or (TRANSPORT_OF_ARM.get(run.arm) == "mrc" and bool(run.events))
     return {
         "tables_unchanged": float(unchanged) if isinstance(unchanged, bool) else None,
         "false_retirements": float(effects.false_retirements(run)) if known_ev_states else None,

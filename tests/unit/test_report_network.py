@@ -13,6 +13,7 @@ from testbed.link_settings import LinkSettings
 from testbed.report import congestion, effects, link_use, plot_evs, plot_links, style, tables
 from testbed.report.model import ArmRun, FaultInterval, LinkCounter, link_tier, sending_end
 from testbed.report.reading import read_run
+from testbed.report.summary import repeat_summary
 
 PATH = ["h1-t0_1_1", "t0_1_1-t1_1_1", "t1_1_1-t2_1", "t1_2_1-t2_1", "t0_2_1-t1_2_1", "h5-t0_2_1"]
 UP, DOWN = PATH[1], PATH[4]
@@ -271,3 +272,9 @@ def test_an_arm_without_retirements_has_no_scene(tmp_path):
 @pytest.mark.parametrize(("kinds", "height"), [(0, 0.0), (2, 2 * style.LANE), (9, style.ALL_LANES)])
 def test_the_lanes_of_faults_leave_most_of_a_panel_to_the_data(kinds, height):
     assert style.lanes_height([str(kind) for kind in range(kinds)]) == height
+
+
+@pytest.mark.parametrize(("name", "known"), [("mrc", 0.0), ("mrc-no-trim", 0.0), ("rc-bgp", None), ("mrcury", None)])
+def test_only_of_an_arm_that_has_evs_silence_means_that_none_was_retired(name, known):
+    begin = {"t_s": 0.0, "source": "run", "event": "job_start", "attempt": 1, "step": 0}
+    assert repeat_summary(ArmRun(name, 1, 20.0, events=[begin]))[0]["metrics"]["false_retirements"] == known
