@@ -16,13 +16,11 @@ from hosts.mrc.loss import Allowance, Flight, Packet, Tx
 from hosts.mrc.message import Outgoing
 from hosts.mrc.nscc import NsccWindow
 from hosts.mrc.params import MrcParams
-from hosts.mrc.recovery import TIMEOUT, TRIMMED, Recoveries
+from hosts.mrc.recovery import Recoveries
+from hosts.mrc.repair import Repair
 from hosts.mrc.verdicts import PathHistory, Verdicts
 from hosts.mrc.window import RttEstimator, Window
-from hosts.wire import A_BIT, DUPLICATE, HELD, NACKED, PSN_MASK, RTX_BIT, SKIP_NONE, TS_BIT, timestamp, unwrap
-
-BITMAP_BITS = 64
-COVERAGES = 4  # newest SACK bitmaps remembered: together they say which PSNs the receiver spoke about
+from hosts.wire import A_BIT, DUPLICATE, HELD, PSN_MASK, RTX_BIT, SKIP_NONE, TS_BIT, timestamp, unwrap
 
 
 class SendQp:
@@ -47,10 +45,10 @@ class SendQp:
         self._rkey = self._base = self._penalty = 0
         self._mpr = params.mpr_packets
         self._outgoing = Outgoing(first_psn, params.payload_bytes)
+        self._repair = Repair(self.evs, self.flight, self.verdicts, self._outgoing, self.window, self.rtt, recoveries)
         self._urgent: deque[tuple[Packet, Ev | None]] = deque()  # copies to send whatever the window says, perhaps on a certain EV
         self.heard = False  # a SACK came since the last on_receive_done
         self._newest_sack = -1
-        self._covers: deque[int] = deque(maxlen=COVERAGES)  # first PSNs of the newest SACK bitmaps
         self._limited, self._flags = False, TS_BIT
         self._look_at: float | None = None
         self._backoff = Backoff(params, self.rtt)
@@ -178,26 +176,22 @@ class SendQp:
         named, base = cack + say.ack_psn_offset, cack + say.sack_offset
         trigger = self._outgoing.packets.get(named)
         known = trigger.named(say.entropy, say.stamp) if trigger is not None and not say.cc_flags & DUPLICATE else None
-        self._wrong_verdicts(now, named, say)
+        self._repair.wrong_verdicts(now, named, say)
         acked = self._outgoing.acknowledge(now, cack, base, say.bitmap, known, self.flight.arrived)
         self._learn(now, acked, known, say.cc_flags & HELD != 0, say.skip == wire.SKIP_ONCE)
         if self._is_news(say.number):
-            self._on_news(now, base, say)
+            self._repair.on_news(now, base, say)
+            self._heed_penalty(say.penalty)
         if known is not None and trigger is not None and trigger.count > 1:
-            self._judge_elders(now, trigger, known)
+            self._repair.judge_elders(now, trigger, known)
         if say.skip != SKIP_NONE:
             self._skip(now, say)
         return None
 
-    def _on_news(self, now: float, base: int, say: SackFields) -> None:
-        """The newest SACK so far: what it misses is lost, if its path has delivered since, and it was not trimmed."""
-        self._covers.append(base)
-        end = base if say.cc_flags & NACKED else base + BITMAP_BITS
-        for tx in self.flight.overtaken(lambda psn: base <= psn < end):
-            self._lost(now, tx, "loss_fifo")
-        if say.penalty != self._penalty:
-            self._penalty = say.penalty
-            self.window.on_penalty(say.penalty)
+    def _heed_penalty(self, penalty: int) -> None:
+        if penalty != self._penalty:
+            self._penalty = penalty
+            self.window.on_penalty(penalty)
 
     def _skip(self, now: float, say: SackFields) -> None:
         """The receiver asks for another EV than the named one: once, because it met congestion, or for good."""
@@ -229,17 +223,10 @@ class SendQp:
             self.verdicts.overturn(now, tx)
         self.evs.skip(tx.ev)
         self.window.on_trimmed(now)
-        self._repair(tx)
+        self._repair.trimmed(tx)
         self.lifeline.end()
         self._backoff.heard(now)
         return None
-
-    def _repair(self, tx: Tx) -> None:
-        """Queues the trimmed packet, unless a newer transmission is under way."""
-        packet = tx.packet
-        if packet.tx is not None and not packet.tx.open:
-            packet.failed = TRIMMED, tx
-            self._outgoing.again(packet)
 
     def _is_news(self, number: int) -> bool:
         """False for an overtaken SACK: it still acknowledges, but what it misses may have arrived since."""
@@ -275,64 +262,14 @@ class SendQp:
         self.heard = False
         if self.error is not None:
             return
-        for tx in self.flight.outrun(now, self._covered):
-            if tx.open:
-                self._lost(now, tx, "loss_rack")
+        self._repair.on_receive_done(now)
         self.verdicts.convict(now, self.flight.newest_sent_s)
         self._copy_overdue(now)
-
-    # Loss
-
-    def _covered(self, psn: int) -> bool:
-        return any(base <= psn < base + BITMAP_BITS for base in self._covers)
 
     def _copy_overdue(self, now: float) -> None:
         """Sends copies of what is overdue, without judging it: perhaps all packets are late alike."""
         late, self._look_at = self.flight.overdue(now)
         self._urgent.extend((tx.packet, None) for tx in late)
-
-    def _judge_elders(self, now: float, packet: Packet, arrived: Tx) -> None:
-        """A copy arrived, and earlier transmissions of the packet had not: those sent well before it are lost."""
-        for tx in packet.elder:
-            if tx.order < arrived.order and not tx.condemned and not tx.trimmed and self.flight.is_outrun(tx, arrived, now):
-                self._recoveries.add(TIMEOUT, arrived.sent_s - tx.sent_s, self.rtt.srtt_s)
-                self._lost(now, tx, "loss_rack")
-
-    def _lost(self, now: float, tx: Tx, reason: str) -> None:
-        """A real loss: the EV goes out of use, and what it still carries is sent again on others."""
-        ev = tx.ev
-        doomed = [tx]
-        if reason != "loss_fifo":  # after a FIFO loss the path has delivered since: it is not dead
-            doomed += [other for other in ev.sent if other.open and other is not tx]
-            ev.sent.clear()
-        self._blame(now, tx, reason)
-        for other in doomed:
-            if other is not tx:
-                self.flight.condemn(other)
-            self._retransmit(other, reason)
-
-    def _blame(self, now: float, tx: Tx, reason: str) -> None:
-        ev = tx.ev
-        self.flight.condemn(tx)
-        ev.lost_packets += 1
-        self.verdicts.leave(now, ev, tx, reason)
-        if self.evs.good_count * 2 < len(self.evs):
-            self.window.on_mass_loss(now)
-
-    def _retransmit(self, tx: Tx, reason: str) -> None:
-        """Queues the packet of a lost transmission, unless another one is still open."""
-        packet = tx.packet
-        still_open = (packet.tx is not None and packet.tx.open) or any(elder.open for elder in packet.elder)
-        if not packet.queued and not still_open:
-            packet.failed = reason, tx
-            self._outgoing.again(packet)
-
-    def _wrong_verdicts(self, now: float, psn: int, say: SackFields) -> None:
-        """A transmission judged lost arrived after all: the SACK names it, or its only successor came as a duplicate."""
-        for tx in self.flight.condemned(psn):
-            came_twice = say.cc_flags & DUPLICATE and tx.packet.count == 2
-            if came_twice or tx.is_named(say.entropy, say.stamp):
-                self.verdicts.overturn(now, tx)
 
     # Timers
 
