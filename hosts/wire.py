@@ -160,22 +160,28 @@ OPCODES: Mapping[int, str] = {
     ENDPOINT_RESPONSE: "Endpoint Response", SACK: "SACK", NACK: "NACK", PROBE: "Probe",
 }  # fmt: skip
 WITH_IMMEDIATE = frozenset({WRITE_LAST_IMM, WRITE_ONLY_IMM})
-TRIMMED, TRIMMED_LASTHOP = 1, 2  # reasons of a NACK
+NO_CREDITS = 0x1F  # AETH.syndrome of an ACK that limits nothing
+TRIMMED, TRIMMED_LASTHOP, NO_BITMAP, NO_PKT_BUFFER, NO_RESOURCE, PSN_OOR_WINDOW, UNEXPECTED_EVENT = 1, 2, 6, 7, 0x0A, 0x0B, 0x19
 NACK_REASONS: Mapping[int, str] = {
-    TRIMMED: "TRIMMED", TRIMMED_LASTHOP: "TRIMMED_LASTHOP", 6: "NO_BITMAP", 7: "NO_PKT_BUFFER", 0x0A: "NO_RESOURCE", 0x0B: "PSN_OOR_WINDOW",
-    0x19: "UNEXPECTED_EVENT",
+    TRIMMED: "TRIMMED", TRIMMED_LASTHOP: "TRIMMED_LASTHOP", NO_BITMAP: "NO_BITMAP", NO_PKT_BUFFER: "NO_PKT_BUFFER",
+    NO_RESOURCE: "NO_RESOURCE", PSN_OOR_WINDOW: "PSN_OOR_WINDOW", UNEXPECTED_EVENT: "UNEXPECTED_EVENT",
 }  # fmt: skip
 PORT_STATUS_UPDATE, EV_PROBE = 0, 1  # ERTH.op, and EETH.op that answers it
 ENDPOINT_OPS: Mapping[int, str] = {PORT_STATUS_UPDATE: "PORT_STATUS_UPDATE", EV_PROBE: "EV_PROBE"}
 ENDPOINT_QPN = 2  # Endpoint Requests and Responses speak for the whole NIC, so they name no QP of a pair
 
+# The roles are the specification's, the values one implementer's.
+DSCP_ROLES: Mapping[int, str] = {
+    46: "CONTROL", 12: "TRIMMED", 0: "NO_TRIM", 4: "TRIMMABLE", 8: "TRIMMABLE_RETX", 16: "TRIMMED_LASTHOP",
+}  # fmt: skip
 TRIM_REASONS: Mapping[int, int] = {12: TRIMMED, 16: TRIMMED_LASTHOP}  # by the DSCP that a switch gives to what it trimmed
 TRIMMED_DSCPS: Mapping[int, int] = {reason: dscp for dscp, reason in TRIM_REASONS.items()}
-NOT_ECT, ECT0, CE = 0, 2, 3  # the low two bits of the traffic class (RFC 3168)
+NOT_ECT, ECT1, ECT0, CE = 0, 1, 2, 3  # the low two bits of the traffic class (RFC 3168)
 
 UDP_PORT = 4791
 UDP_PORTS = frozenset({UDP_PORT, 4971})  # one table of the MRC specification prints 4971
-PROTOCOL_UDP = 17
+PROTOCOL_UDP, PROTOCOL_IPV6 = 17, 41
+TSETH_TYPE = 1  # TSETH.type
 TIMESTAMP_HZ = 7_812_500  # unit of tx_timestamp: 128 ns
 PSN_BITS = 24
 PSN_MASK = (1 << PSN_BITS) - 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import wire_samples
 
 from hosts import wire
 from hosts.mrc.frames import Framer, NackFields, SackFields
@@ -99,3 +100,33 @@ def test_a_packet_of_roce_rc_is_left_to_scapys_own_layer() -> None:
     made = layers()
     packet = made["IPV6"](src="fd00::a", dst="fd00::b") / made["UDP"](sport=1, dport=4791) / roce.BTH(opcode=0x0A) / b"payload"
     assert dissect(bytes(packet))[roce.BTH].opcode == 0x0A
+
+
+@pytest.mark.parametrize("name", wire_samples.MRC)
+def test_every_opcode_dissects_into_its_chain_of_layers(name: str) -> None:
+    raw = wire_samples.MRC[name]
+    packet, made = dissect(raw), layers()
+    expected = [header.name for header in wire.headers_of(raw[wire.BTH_OFFSET], "no timestamp" not in name)]
+    assert all(packet.haslayer(made[layer]) for layer in ("UDP", "BTH", *expected, "ICRC"))
+    absent = set(made) - {"IPV6", "UDP", "BTH", "ICRC", *expected}
+    assert [layer for layer in absent if packet.haslayer(made[layer])] == []
+    assert packet.haslayer("Raw") == wire.is_write(raw[wire.BTH_OFFSET])
+
+
+@pytest.mark.parametrize("name", wire_samples.MRC)
+def test_every_opcode_survives_dissection_and_rebuilding(name: str) -> None:
+    assert bytes(dissect(wire_samples.MRC[name])) == wire_samples.MRC[name]
+
+
+@pytest.mark.parametrize("name", wire_samples.TRIMMED)
+def test_every_trimmed_packet_dissects_into_headers_alone(name: str) -> None:
+    raw = wire_samples.TRIMMED[name]
+    packet = dissect(raw)
+    assert packet.lastlayer().name == wire.headers_of(raw[wire.BTH_OFFSET], "no timestamp" not in name)[-1].name
+
+
+@pytest.mark.parametrize("name", wire_samples.RC)
+def test_packets_of_rc_are_left_to_scapys_own_layer(name: str) -> None:
+    from scapy.contrib import roce
+
+    assert dissect(wire_samples.RC[name]).haslayer(roce.BTH)
