@@ -125,11 +125,14 @@ class Lab:
 
     def peer(self, name: str, target: str) -> dict[str, Any]:
         """An entry of the agent protocol's `send_to` and `receive_from`."""
-        ports = [port for port, other in enumerate(self._ports[name]) if other == target]
+        ports, far = ([at for at, other in enumerate(self._ports[a]) if other == b] for a, b in ((name, target), (target, name)))
         paths = [
-            {"ev": ev, "port": port, "destination": self.address(target), "plane": 1, "links": [f"{name}-{target}-{ev}"]}
+            {
+                "ev": ev, "port": port, "destination": self.address(target), "plane": 1, "links": [f"{name}-{target}-{ev}"],
+                "peer_port": far[ev],
+            }
             for ev, port in enumerate(ports)
-        ]
+        ]  # fmt: skip
         return {"name": target, "address": self.address(target), "paths": paths}
 
     def config(self, name: str, transport: str, job: Mapping[str, Any], **more: Any) -> dict[str, Any]:

@@ -15,6 +15,7 @@ import numpy as np
 from hosts.commands import Config, Start
 from hosts.core import Core, Event, PeerSpec
 from hosts.jobs import make_job
+from hosts.ports import PortWatch, first_news, watch
 from hosts.rc import RcCore, RcParams
 from hosts.recorder import Recorder
 from hosts.sockets import MAX_DATAGRAM_BYTES, NOBUFS_PAUSE_S, MrcNetwork, Network, RcNetwork, socket_drops
@@ -49,7 +50,8 @@ class Session:
         self._buffer = memoryview(bytearray(MAX_DATAGRAM_BYTES))
         self._lateness: array[float] = array("d")
         self._lateness_max_s = 0.0
-        self._readers = tuple(self._network.readers)
+        self._ports = self._watch_ports()
+        self._readers = (*self._network.readers, *self._ports)
         self._due = float("-inf")  # the deadline of core, job and recorder that holds since the last turn
         self._job_due: float | None = None
         self._heard_at = float("-inf")
@@ -75,7 +77,7 @@ class Session:
         self._due = float("-inf")
 
     def readers(self) -> tuple[int, ...]:
-        """File descriptors of the sockets to wait on for packets."""
+        """File descriptors of the sockets to wait on for packets, and for news of NIC ports."""
         return self._readers
 
     def writers(self) -> list[int]:
@@ -114,7 +116,10 @@ class Session:
         """
         core = self._core
         for descriptor in readable:
-            self._receive(*self._network.readers[descriptor])
+            if descriptor in self._ports:
+                self._on_ports(self._ports[descriptor].news())
+            else:
+                self._receive(*self._network.readers[descriptor])
         now = time.monotonic()
         core.on_receive_done(now)
         if now >= self._due:
@@ -124,6 +129,18 @@ class Session:
         self._advance(now)
         self._transmit()
         self._due = self._next_due()
+
+    def _watch_ports(self) -> dict[int, PortWatch]:
+        """By file descriptor, the watch of this host's NIC ports; none for RC, whose paths the kernel chooses."""
+        if self.config.transport == "rc":
+            return {}
+        watched = watch(self.config.host, self.config.ports)
+        self._on_ports(first_news(watched))
+        return {watched.fileno(): watched}
+
+    def _on_ports(self, news: Iterable[tuple[int, bool]]) -> None:
+        for port, up in news:
+            self._core.on_port(time.monotonic(), port, up)
 
     def _receive(self, sock: socket.socket, port: int) -> None:
         core, buffer, clock = self._core, self._buffer, time.monotonic
@@ -200,6 +217,9 @@ class Session:
         self._recorder.close()
         dropped = socket_drops(self._network.readers)
         self._network.close()
+        for watched in self._ports.values():
+            watched.close()
+            self._network.counters.update({f"netlink_{reason}": count for reason, count in watched.counters.items()})
         return {
             **self._core.report(),
             "socket_drops": dropped,

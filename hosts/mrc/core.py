@@ -170,6 +170,7 @@ class MrcCore:
 
     def on_port(self, now: float, port: int, up: bool) -> None:
         """Remembers which NIC ports are down."""
+        self._events.append(Event(now, "port", {"port": port, "up": up}))
         bit = 1 << port
         self._ports_down = self._ports_down & ~bit if up else self._ports_down | bit
 

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from testbed.collect import rtnetlink
+from testbed import rtnetlink
 from testbed.errors import HostError
 from testbed.netlink_wire import NLMSG_DONE
 from testbed.routing.namespace import inside

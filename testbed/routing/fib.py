@@ -6,7 +6,7 @@ import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from testbed.collect import rtnetlink
+from testbed import rtnetlink
 from testbed.errors import HostError
 from testbed.netlink_wire import NLMSG_DONE, NetlinkError
 from testbed.routing.expected import Fib

@@ -9,7 +9,7 @@ from ipaddress import IPv6Address
 
 import pytest
 
-from testbed.collect import rtnetlink
+from testbed import rtnetlink
 from testbed.netlink_wire import HEADER, NLM_F_REPLACE, NLMSG_DONE, NLMSG_ERROR, NetlinkError, attribute
 from testbed.routing.fib import differences, fib_of
 from testbed.routing.options import BgpOptions
