@@ -1,0 +1,120 @@
+"""What a decoded packet is, and the walk over its bytes that fills it: header after header by the tables, never past the end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from ipaddress import IPv6Address
+from typing import NamedTuple
+
+from hosts.wire import Buffer, Header
+
+Value = int | str
+
+
+class Layer(NamedTuple):
+    """One header: where it starts, and its fields by name; addresses as text. Reserved bits are among them only when they are set."""
+
+    name: str
+    offset: int
+    fields: Mapping[str, Value]
+
+
+class Problem(NamedTuple):
+    """What is wrong with a packet: a reason to count by, and a sentence."""
+
+    reason: str
+    text: str
+
+
+@dataclass
+class Packet:
+    """One packet, explained. `kind` is one of `hosts.decode.KINDS`, `says` a sentence; addresses are the innermost ones.
+
+    `usids`: what is left of the outer destination's list. `entropy`: the EV of an MRC packet. `traffic_class`: the DSCP's role and the ECN
+    bits. `cut`: the capture kept too little of it (snaplen), so what lies behind was not looked at; that is no fault of the packet.
+    """
+
+    captured_bytes: int
+    original_bytes: int
+    kind: str = "other"
+    says: str = ""
+    source: str = ""
+    destination: str = ""
+    usids: tuple[int, ...] = ()
+    usid_block: str = ""
+    entropy: int | None = None
+    traffic_class: str = ""
+    payload_bytes: int = 0
+    cut: bool = False
+    layers: list[Layer] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+
+    def layer(self, name: str) -> Mapping[str, Value]:
+        """The fields of the last header of that name; empty when there is none."""
+        return next((layer.fields for layer in reversed(self.layers) if layer.name == name), {})
+
+
+class Stop(Exception):
+    """Nothing more can be read of this packet; why is in its problems, or in `cut`."""
+
+
+class Walk:
+    """A place in a packet. `end` is where it ends by the innermost length field read; `short`: less is there than one of them says."""
+
+    def __init__(self, frame: Buffer, original_bytes: int) -> None:
+        self.data = bytes(frame)
+        self.at, self.end, self.short = 0, max(original_bytes, len(self.data)), False
+        self.packet = Packet(len(self.data), self.end)
+
+    @property
+    def left(self) -> int:
+        """Bytes from here to the end of the packet, captured or not."""
+        return self.end - self.at
+
+    def problem(self, reason: str, text: str) -> None:
+        """Something is wrong with the packet."""
+        self.packet.problems.append(Problem(reason, text))
+
+    def stop(self, reason: str, text: str) -> Stop:
+        """To be raised: something is wrong, so that what follows has no meaning."""
+        self.problem(reason, text)
+        return Stop()
+
+    def need(self, size_bytes: int, what: str) -> None:
+        """Stops the walk unless so many bytes are here; they are cut off by the capture, or missing in the packet."""
+        if size_bytes > self.left:
+            raise Stop() if self.short else self.stop("truncated", f"{what} needs {size_bytes} B at byte {self.at}, {self.left} are there")
+        if self.at + size_bytes > len(self.data):
+            self.packet.cut = True
+            raise Stop
+
+    def take(self, header: Header) -> dict[str, int]:
+        """The fields of the header that stands here; the walk goes on behind it."""
+        self.need(header.size_bytes, header.name)
+        values = header.unpack(self.data, self.at)
+        for name, value in values.items():
+            if value and name.startswith("_"):
+                self.problem("reserved_bits", f"{header.name} has reserved bits set: {name} is {value:#x}")
+        shown = {name: _shown(name, bits, values[name]) for name, bits in header.fields if values[name] or not name.startswith("_")}
+        self.packet.layers.append(Layer(header.name, self.at, shown))
+        self.at += header.size_bytes
+        return values
+
+    def bound(self, length_bytes: int, what: str, padded: bool = False) -> None:
+        """A length field: the packet ends so many bytes from here. More may be there only as the padding of a short Ethernet frame."""
+        if length_bytes > self.left:
+            if not self.short:  # else the headers within say the same again
+                self.problem("truncated", f"{what} is {length_bytes}, but {self.left} B are there")
+            self.short = True
+            return
+        if length_bytes < self.left and not padded:
+            self.problem("overlong", f"{what} is {length_bytes}, but {self.left} B are there")
+        self.end = self.at + length_bytes
+
+
+def _shown(name: str, bits: int, value: int) -> Value:
+    """Addresses as people write them."""
+    if bits == 128 and not name.startswith("_"):
+        return str(IPv6Address(value))
+    return value.to_bytes(6, "big").hex(":") if bits == 48 else value
