@@ -175,8 +175,19 @@ class MrcCore:
         self._ports_down = self._ports_down & ~bit if up else self._ports_down | bit
 
     def deny(self, now: float, links: Collection[str], evs: Mapping[str, Collection[int]], on: bool) -> dict[str, list[int]]:
-        """Denies or allows EVs of the send QPs; returns those concerned, by peer."""
-        raise UsageError("this agent's send QPs know no denied EVs")
+        """Denies or allows EVs of the send QPs; returns those concerned, by peer.
+
+        Raises:
+            UsageError: there is no such peer or EV, or a QP would have none to send on; nothing has changed.
+        """
+        unknown = sorted(set(evs) - set(self._send))
+        if unknown:
+            raise UsageError(f"{self._name} sends nothing to {unknown[0]}: it has no EVs to deny or allow there")
+        meant = {peer: qp.named(links, evs.get(peer, ())) for peer, qp in self._send.items()}
+        refused = (self._send[peer].verdicts.refusal(found) for peer, found in meant.items() if on and found)
+        if problem := next((reason for reason in refused if reason is not None), None):
+            raise UsageError(problem)
+        return {peer: self._send[peer].deny(now, links, evs.get(peer, ()), on) for peer, found in meant.items() if found}
 
     def close(self, now: float) -> None:
         """The send QPs take no new writes; each is closed when all it was given is acknowledged."""

@@ -1,73 +1,84 @@
-"""The EVs of one send QP: their paths, their states, the spraying order and the probes that bring a path back."""
+"""The EVs of one send QP: how many a path, which of them the rotation uses, and the probes that bring a path back."""
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hosts.core import PathSpec
-from hosts.mrc.params import MrcParams
+from hosts.mrc.ev import ASSUMED_BAD, DENIED, GOOD, PORT_UP, PROBE, SKIP, Ev
+from hosts.mrc.params import MOST_EVS, MrcParams
+from hosts.mrc.rotation import Rotation
+from testbed.errors import UsageError
 
 if TYPE_CHECKING:
     from hosts.mrc.loss import Tx
 
-GOOD, SKIP, ASSUMED_BAD, DENIED = "GOOD", "SKIP", "ASSUMED_BAD", "DENIED"
 PROBE_ID_MASK = 0xFFFF
+FLOOR_SHARE = 4  # the floor is a quarter of the set, as in MRC's example
+MOST_DOUBLINGS = 30
 
 
-class Ev:
-    """One entropy value and what is known of its path."""
+def spread(paths: tuple[PathSpec, ...], wanted: int) -> tuple[Ev, ...]:
+    """At least `wanted` EVs, at least one a path, and the same number on every plane: over all paths again and again, until each plane
+    has its number. It is a multiple of the largest number of paths in a plane; at most MOST_EVS EVs come out.
 
-    __slots__ = (
-        "acked_order", "cause", "index", "last_tx_s", "lost_packets", "marked_packets", "out", "path", "probe_at", "probe_id",
-        "probe_missed", "probe_open", "probes_answered", "probes_sent", "retired_at", "rtt_s", "sent", "state", "trimmed_packets",
-        "tx_packets",
-    )  # fmt: skip
-
-    def __init__(self, index: int, path: PathSpec) -> None:
-        self.index, self.path, self.state = index, path, GOOD
-        self.sent: deque[Tx] = deque()  # data transmissions in order, from the first that is not yet settled
-        self.acked_order = -1  # order of the newest transmission on this EV that surely arrived
-        self.out = False  # of the rotation: ASSUMED_BAD, or SKIP while that is not sure yet
-        self.cause: Tx | None = None  # the loss that took it out
-        self.tx_packets = self.lost_packets = self.trimmed_packets = self.marked_packets = 0
-        self.probes_sent = self.probes_answered = 0
-        self.last_tx_s: float | None = None
-        self.retired_at = self.probe_at = float("-inf")
-        self.probe_id = -1
-        self.probe_open = self.probe_missed = False
-        self.rtt_s = 0.0  # smoothed; 0 = unknown
-
-    def change(self, reason: str) -> dict[str, Any]:
-        """What the history says of a change between GOOD and ASSUMED_BAD (docs/architecture.md, `ev_state`)."""
-        before, after = (GOOD, ASSUMED_BAD) if self.state == ASSUMED_BAD else (ASSUMED_BAD, GOOD)
-        return {
-            "ev": self.index, "path": list(self.path.links), "from": before, "to": after, "reason": reason, "last_tx_s": self.last_tx_s,
-            "first_lost_tx_s": self.cause.sent_s if self.cause is not None else None,
-        }  # fmt: skip
-
-    def sample_rtt(self, rtt_s: float) -> None:
-        """Takes one RTT sample of this EV's path."""
-        self.rtt_s += (rtt_s - self.rtt_s) / 8 if self.rtt_s else rtt_s
+    Raises:
+        UsageError: there are more paths than a QP can have EVs.
+    """
+    sizes: dict[int, int] = {}
+    for path in paths:
+        sizes[path.plane] = sizes.get(path.plane, 0) + 1
+    step = max(sizes.values())
+    most_rounds = MOST_EVS // (step * len(sizes))
+    if not most_rounds:
+        raise UsageError(f"a QP has at most {MOST_EVS} EVs, the same number on each plane: too few for {len(paths)} paths to one peer")
+    room = dict.fromkeys(sizes, step * min(most_rounds, max(1, -(-wanted // (step * len(sizes))))))
+    evs: list[Ev] = []
+    while any(room.values()):
+        for path in paths:
+            if room[path.plane]:
+                room[path.plane] -= 1
+                evs.append(Ev(len(evs), path))
+    return tuple(evs)
 
 
 class EvSet:
-    """Sprays over the EVs that are not bad in seeded pseudo-random order; below the floor also over those retired longest ago."""
+    """All EVs of a send QP, those out of use in the order of leaving, and the rotation over the others.
 
-    __slots__ = ("_active", "_floor", "_next", "_params", "_probe_id", "_rng", "bad", "evs")
+    With fewer than the floor in use those help out that were lost longest ago, but neither denied ones nor those of a port that is down.
+    """
+
+    __slots__ = (
+        "_floor",
+        "_helps",
+        "_params",
+        "_planes",
+        "_probe_at",
+        "_probe_id",
+        "_rng",
+        "_stale",
+        "evs",
+        "out",
+        "pick",
+        "probed",
+        "rotation",
+    )
 
     def __init__(self, paths: tuple[PathSpec, ...], params: MrcParams, rng: Random) -> None:
-        wanted = max(params.evs, len(paths))
-        count = -(-wanted // len(paths)) * len(paths)  # the same number on every path
-        self.evs = tuple(Ev(index, paths[index % len(paths)]) for index in range(count))
-        self.bad: list[Ev] = []
-        self._params, self._rng, self._floor = params, rng, min(params.ev_min_active, count)
+        self.evs = spread(paths, params.evs)
+        self.out: list[Ev] = []
+        self.probed: list[Ev] = []  # those of `out` on which probes are sent
+        self.rotation = Rotation(rng)
+        self.pick = self.rotation.pick
+        self._planes = [[ev for ev in self.evs if ev.path.plane == plane] for plane in sorted({path.plane for path in paths})]
+        self._params, self._rng = params, rng
+        self._floor = min(params.ev_min_active or max(1, len(self.evs) // FLOOR_SHARE), len(self.evs))
         self._probe_id = rng.randrange(PROBE_ID_MASK + 1)
-        self._active: list[Ev] = []
-        self._next = 0
-        self._rebuild()
+        self._probe_at: float | None = None
+        self._stale = self._helps = False
+        self.arrange()
 
     def __len__(self) -> int:
         return len(self.evs)
@@ -75,36 +86,25 @@ class EvSet:
     @property
     def good_count(self) -> int:
         """How many EVs are GOOD, or are only skipped once."""
-        return len(self.evs) - len(self.bad)
+        return len(self.evs) - len(self.out)
 
-    def pick(self, avoid: Ev | None = None) -> Ev:
-        """The EV of the next packet; another one than `avoid` when there is another."""
-        ev = self._advance()
-        while ev is avoid and len(self._active) > 1:
-            ev = self._advance()
-        return ev
+    @property
+    def most_are_lost(self) -> bool:
+        """Whether fewer than half of the EVs are in use, of those that are neither denied nor on a port that is down."""
+        if not self.out:
+            return False
+        lost = sum(ev.state != DENIED and not ev.down for ev in self.out)
+        return self.good_count < lost
+
+    def named(self, links: Collection[str], numbers: Collection[int]) -> list[Ev]:
+        """The EVs with these numbers, and those whose path uses one of these links."""
+        links, numbers = set(links), set(numbers)
+        return [ev for ev in self.evs if ev.index in numbers or not links.isdisjoint(ev.path.links)]
 
     def skip(self, ev: Ev) -> None:
         """`ev` met congestion: the rotation passes it over once. When it passes over all, it goes on as if there were no reason to."""
         if ev.state == GOOD:
             ev.state = SKIP
-
-    def _advance(self) -> Ev:
-        while True:
-            if self._next >= len(self._active):
-                self._reorder()
-            ev = self._active[self._next]
-            self._next += 1
-            if ev.state != SKIP or ev.out:
-                return ev
-            ev.state = GOOD
-
-    def _reorder(self) -> None:
-        last = self._active[-1]
-        self._rng.shuffle(self._active)  # a fixed order would keep two senders in step on the same path
-        if self._active[0] is last:
-            self._active.append(self._active.pop(0))
-        self._next = 0
 
     def retire(self, now: float, ev: Ev, cause: Tx | None, state: str = ASSUMED_BAD) -> bool:
         """Takes `ev` out of use, after the loss of `cause` if there was one; False when it was out (it goes to the back of the reserve).
@@ -114,35 +114,70 @@ class EvSet:
         first = not ev.out
         ev.retired_at, ev.cause = now, cause
         if first:
-            ev.state, ev.out = state, True
-            ev.probes_answered, ev.probe_open, ev.probe_missed = 0, False, False
-            self.bad.append(ev)
-        self._rebuild()
+            ev.state = state
+            ev.expect(PROBE)
+            self.put_out((ev,))
+        elif self._helps:
+            self.arrange()
         return first
 
-    def schedule_probe(self, now: float, ev: Ev, srtt_s: float) -> None:
-        """Sets when `ev` is probed next."""
-        interval = max(self._params.probe_interval_s, self._params.probe_rtts * srtt_s)
-        ev.probe_at = now + interval * (1.0 + self._rng.uniform(-1.0, 1.0) * self._params.probe_jitter)
+    def put_out(self, evs: Iterable[Ev]) -> None:
+        """Takes EVs out of the rotation, or has it heed that their states changed."""
+        for ev in evs:
+            if not ev.out:
+                ev.out = True
+                self.out.append(ev)
+        self.arrange()
 
     def restore(self, ev: Ev) -> None:
         """Makes `ev` GOOD again."""
-        ev.state, ev.out, ev.cause, ev.probe_open = GOOD, False, None, False
-        self.bad.remove(ev)
-        self._rebuild()
+        ev.state, ev.out, ev.cause, ev.down = GOOD, False, None, 0
+        ev.expect(PROBE)
+        self.out.remove(ev)
+        self.arrange()
+
+    def arrange(self) -> None:
+        """Works out anew who has turns and who is probed."""
+        self.probed, self._stale = [ev for ev in self.out if not ev.is_mute], True
+        missing = self._floor - self.good_count
+        helpers: list[Ev] = []
+        if missing > 0:
+            reserve = [ev for ev in self.probed if not ev.down]
+            helpers = sorted(reserve, key=lambda ev: ev.retired_at)[:missing]
+        self._helps = missing > 0
+        self.rotation.arrange(self._planes, helpers if helpers or self.good_count else self._last_resort())
+
+    def _last_resort(self) -> list[Ev]:
+        """With all ports down there must be something to send on all the same, or no timeout would ever end the QP."""
+        return self.probed or [ev for ev in self.out if ev.state != DENIED]
+
+    # Probes
+
+    def schedule_probe(self, now: float, ev: Ev, srtt_s: float) -> None:
+        """Sets when `ev` is probed next."""
+        params = self._params
+        interval = max(params.probe_interval_s, params.probe_rtts * srtt_s)
+        if ev.misses and interval < params.probe_interval_max_s:
+            interval = min(interval * (1 << min(ev.misses, MOST_DOUBLINGS)), params.probe_interval_max_s)
+        interval = max(interval, len(self.probed) / params.probe_rate_max)
+        self.probe_at(ev, now + interval * (1.0 + self._rng.uniform(-1.0, 1.0) * params.probe_jitter))
+
+    def probe_at(self, ev: Ev, at: float) -> None:
+        """`ev` is probed next at that time."""
+        ev.probe_at, self._stale = at, True
 
     def next_probe(self) -> float | None:
         """When the next probe is due."""
-        return min((ev.probe_at for ev in self.bad), default=None)
+        if self._stale:
+            self._probe_at, self._stale = min((ev.probe_at for ev in self.probed), default=None), False
+        return self._probe_at
 
     def due_probes(self, now: float, srtt_s: float) -> Iterator[Ev]:
         """The EVs to probe now, each with a fresh `probe_id`; a probe without answer until now ends the row of successes."""
-        for ev in [ev for ev in self.bad if ev.probe_at <= now]:
+        for ev in [ev for ev in self.probed if ev.probe_at <= now]:
             if ev.probe_open:
-                ev.probes_answered, ev.probe_missed = 0, True
-            self._probe_id = (self._probe_id + 1) & PROBE_ID_MASK
-            ev.probe_id, ev.probe_open = self._probe_id, True
-            ev.probes_sent += 1
+                ev.probes_answered, ev.misses = 0, ev.misses + 1
+            ev.probe_id, ev.probe_open = self.idle_probe(ev), True
             self.schedule_probe(now, ev, srtt_s)
             yield ev
 
@@ -154,16 +189,10 @@ class EvSet:
 
     def probe_answered(self, probe_id: int) -> tuple[Ev, bool] | None:
         """The EV whose probe was answered and whether it has proved itself; None when the answer is late, doubled or forged."""
-        for ev in self.bad:
+        for ev in self.probed:
             if ev.probe_open and ev.probe_id == probe_id:
-                ev.probe_open = False
+                ev.probe_open, ev.misses = False, 0
                 ev.probes_answered += 1
-                return ev, ev.probes_answered >= self._params.probe_successes
+                needed = self._params.port_up_probes if ev.proof == PORT_UP else self._params.probe_successes
+                return ev, ev.probes_answered >= needed
         return None
-
-    def _rebuild(self) -> None:
-        active = [ev for ev in self.evs if not ev.out]
-        if len(active) < self._floor:
-            active += sorted(self.bad, key=lambda ev: ev.retired_at)[: self._floor - len(active)]
-        self._rng.shuffle(active)
-        self._active, self._next = active, 0

@@ -11,7 +11,8 @@ from __future__ import annotations
 import statistics
 from collections import deque
 
-from hosts.mrc.evs import Ev, EvSet
+from hosts.mrc.ev import Ev
+from hosts.mrc.evs import EvSet
 from hosts.mrc.params import MrcParams
 
 MOST_PROBES = 256  # of one QP: a QP with many EVs measures each one less often
@@ -54,6 +55,8 @@ class IdleProbes:
         if self._open is not None and now < self._sent_s + self._patience_s:
             return None
         self._open = None
+        while self._left and self._left[0].is_mute:
+            self._left.popleft()
         if not self._left:
             return None
         self._open = self._left.popleft()
@@ -113,11 +116,23 @@ class Lifeline:
         """The EV to probe now and the probe's id, or None."""
         if self._at is None or now < self._at:
             return None
-        ev, self._at = self._evs.evs[self._next % len(self._evs)], now + self._every_s
-        self._next += 1
+        self._at = now + self._every_s
+        ev = self._following()
+        if ev is None:
+            return None
         probe_id = self._evs.idle_probe(ev)
         self._asked.append((probe_id, ev))
         return ev, probe_id
+
+    def _following(self) -> Ev | None:
+        """The next EV in turn that may be probed at all."""
+        evs = self._evs.evs
+        for _ in evs:
+            ev = evs[self._next % len(evs)]
+            self._next += 1
+            if not ev.is_mute:
+                return ev
+        return None
 
     def answered(self, probe_id: int) -> Ev | None:
         """The EV that carries again; None if no probe of this outage was meant, or one was answered before."""

@@ -16,9 +16,9 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 
-from hosts.mrc.evs import Ev
+from hosts.mrc.ev import Ev
 from hosts.mrc.params import MrcParams
 from hosts.mrc.window import RttEstimator
 
@@ -205,6 +205,10 @@ class Flight:
                 tx.copied = True
                 late.append(tx)
         return late, None
+
+    def open_on(self, evs: Collection[Ev]) -> list[Tx]:
+        """Open transmissions on any of these EVs, in order of sending."""
+        return [tx for tx in self._order if tx.open and tx.ev in evs]
 
     def is_outrun(self, tx: Tx, arrived: Tx, now: float) -> bool:
         """Whether the arrival of `arrived` speaks against `tx`."""

@@ -11,6 +11,7 @@ from hosts.wire import UDP_PORT, UDP_PORTS
 from testbed.errors import UsageError
 
 ENDLESS = 1e18  # no parameter has a meaning beyond
+MOST_EVS = 256  # of a QP (MRC)
 
 
 @dataclass(frozen=True)
@@ -25,12 +26,15 @@ class MrcParams:
     udp_port: int = UDP_PORT
     initial_psn: int = -1  # first PSN of every send QP; -1 draws it from the seed
     # EVs
-    evs: int = 0  # EVs a QP, rounded up to a multiple of the paths; 0 = one a path
-    ev_min_active: int = 1  # never spray over fewer
+    evs: int = 0  # EVs a QP, rounded up to the same number on every plane and path; 0 = one a path, 256 at most (MRC: 128 to 256)
+    ev_min_active: int = 0  # never spray over fewer; 0 = a quarter of the set, MRC's example
     probe_interval_s: float = 0.050
     probe_rtts: float = 8.0  # ... but at least so many smoothed RTTs
     probe_jitter: float = 0.2  # +- share of the interval
-    probe_successes: int = 3
+    probe_interval_max_s: float = 0.0  # above the interval: it doubles with each unanswered probe up to this; ours
+    probe_rate_max: float = 400.0  # probes a second of one QP: with many EVs out of use the interval grows; ours
+    probe_successes: int = 3  # answers in a row that make an EV GOOD again
+    port_up_probes: int = 1  # ... of an EV whose port has come back; ours
     # Acknowledgements
     ack_every: int = 4  # data packets a SACK
     ack_delay_s: float = 0.002  # longest wait of a SACK
@@ -85,7 +89,7 @@ class MrcParams:
             (self.udp_port not in UDP_PORTS, f"udp_port must be one of {sorted(UDP_PORTS)}"),
             (self.mpr_packets % 128 != 0 or not 128 <= self.mpr_packets <= 4096, "mpr_packets must be a multiple of 128, 128 to 4096"),
             (not 0 <= self.receiver_penalty <= 127, "receiver_penalty must be 0 to 127"),
-            (not 0 <= self.evs <= 65_536, "evs must be 0 (one a path) to 65536"),
+            (not 0 <= self.evs <= MOST_EVS, f"evs must be 0 (one a path) to {MOST_EVS}"),
             (not self._windows_in_order(), "cwnd must obey min <= initial <= max"),
             (
                 not all(0 <= share <= 1 for share in (self.empty_delay_share, self.adapt_below, self.adapt_kept)),
@@ -124,9 +128,13 @@ class MrcParams:
         return cls(**{name: known[name](value) for name, value in raw.items()})
 
 
-_AT_LEAST_ONE = ("ev_min_active", "probe_successes", "ack_every", "rto_retries", "cwnd_min_packets", "rack_widen_max")
-_AT_LEAST_ZERO = ("link_rate_bps", "rack_rttvar", "late_packets", "probe_rtts", "ack_gap_delay_s", "target_delay_share")
+_AT_LEAST_ONE = ("probe_successes", "port_up_probes", "ack_every", "rto_retries", "cwnd_min_packets", "rack_widen_max")
+_AT_LEAST_ZERO = (
+    "ev_min_active", "probe_interval_max_s", "link_rate_bps", "rack_rttvar", "late_packets", "probe_rtts", "ack_gap_delay_s",
+    "target_delay_share",
+)  # fmt: skip
 _POSITIVE = (
-    "probe_interval_s", "ack_delay_s", "initial_rtt_s", "rack_srtt", "rack_min_s", "rack_decay_s", "pto_min_s", "rto_min_s", "rto_max_s",
-    "target_delay_min_s", "base_rtt_window_s", "bdp_min_packets", "delay_gain", "fair_increase", "fast_increase", "far_scale",
+    "probe_interval_s", "probe_rate_max", "ack_delay_s", "initial_rtt_s", "rack_srtt", "rack_min_s", "rack_decay_s", "pto_min_s",
+    "rto_min_s", "rto_max_s", "target_delay_min_s", "base_rtt_window_s", "bdp_min_packets", "delay_gain", "fair_increase",
+    "fast_increase", "far_scale",
 )  # fmt: skip

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Collection
 
+from hosts.mrc.ev import LOCAL_DOWN, Ev
 from hosts.mrc.evs import EvSet
 from hosts.mrc.frames import SackFields
 from hosts.mrc.loss import Flight, Packet, Tx
@@ -56,6 +58,14 @@ class Repair:
             if came_twice or tx.is_named(say.entropy, say.stamp):
                 self._verdicts.overturn(now, tx)
 
+    def withdraw(self, evs: Collection[Ev]) -> None:
+        """The ports of these EVs are down: what they carry is sent again on others, and that is no verdict on any packet."""
+        for tx in self._flight.open_on(evs):
+            self._flight.condemn(tx)
+            self._retransmit(tx, "port_down" if tx.ev.down & LOCAL_DOWN else "peer_port_down")
+        for ev in evs:
+            ev.sent.clear()
+
     def trimmed(self, tx: Tx) -> None:
         """Queues the trimmed packet, unless a newer transmission is under way."""
         packet = tx.packet
@@ -84,7 +94,7 @@ class Repair:
         self._flight.condemn(tx)
         ev.lost_packets += 1
         self._verdicts.leave(now, ev, tx, reason)
-        if self._evs.good_count * 2 < len(self._evs):
+        if self._evs.most_are_lost:
             self._window.on_mass_loss(now)
 
     def _retransmit(self, tx: Tx, reason: str) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from random import Random
 
 from hosts import wire
 from hosts.core import Event, PathSpec, QpError, Transmit
 from hosts.mrc.backoff import Backoff
-from hosts.mrc.evs import Ev, EvSet
+from hosts.mrc.ev import Ev
+from hosts.mrc.evs import EvSet
 from hosts.mrc.frames import Framer, NackFields, SackFields
 from hosts.mrc.idle import IdleProbes, Lifeline
 from hosts.mrc.loss import Allowance, Flight, Packet, Tx
@@ -21,6 +22,7 @@ from hosts.mrc.repair import Repair
 from hosts.mrc.verdicts import PathHistory, Verdicts
 from hosts.mrc.window import RttEstimator, Window
 from hosts.wire import A_BIT, DUPLICATE, HELD, PSN_MASK, RTX_BIT, SKIP_NONE, TS_BIT, timestamp, unwrap
+from testbed.errors import UsageError
 
 
 class SendQp:
@@ -83,7 +85,7 @@ class SendQp:
     @property
     def ready(self) -> bool:
         """Whether `transmit` may have something to send: not while the window is full, once `transmit` has seen that it is."""
-        if self._urgent or self.evs.bad or self.idle.pending or self.lifeline.pending:
+        if self._urgent or self.evs.probed or self.idle.pending or self.lifeline.pending:
             return self.error is None
         return self._outgoing.ready and not (self._limited and self.flight.count + 1 > self.window.cwnd_packets)
 
@@ -95,7 +97,7 @@ class SendQp:
             yield self._probe(*idle, now)
         if (quiet := self.lifeline.due(now)) is not None:
             yield self._probe(*quiet, now)
-        for ev in self.evs.due_probes(now, self.rtt.srtt_s) if self.evs.bad else ():
+        for ev in self.evs.due_probes(now, self.rtt.srtt_s) if self.evs.probed else ():
             self._events.append(Event(now, "probe", {"peer": self.peer, "ev": ev.index, "outcome": "sent"}))
             yield self._probe(ev, ev.probe_id, now)
         self.verdicts.convict(now, self.flight.newest_sent_s)
@@ -121,7 +123,7 @@ class SendQp:
             ev = self.evs.pick()
         else:
             failed = packet.failed[1] if packet.failed is not None else packet.tx
-            ev = wanted or self.evs.pick(failed.ev)
+            ev = wanted if wanted is not None and not wanted.is_mute else self.evs.pick(failed.ev)
             flags |= RTX_BIT
             self.rtx_packets += 1
             self._recoveries.repaired(packet, now, self.rtt.srtt_s)
@@ -156,7 +158,7 @@ class SendQp:
         ev, proved = answer
         self._events.append(Event(now, "probe", {"peer": self.peer, "ev": ev.index, "outcome": "answered"}))
         if proved:
-            self.verdicts.restore(now, ev, "probe")
+            self.verdicts.restore(now, ev, ev.proof)
         return None
 
     def _revive(self, ev: Ev) -> None:
@@ -271,6 +273,34 @@ class SendQp:
         late, self._look_at = self.flight.overdue(now)
         self._urgent.extend((tx.packet, None) for tx in late)
 
+    # From outside: ports, the administrator
+
+    def on_ports(self, now: float, local_down: int, peer_down: int) -> None:
+        """These NIC ports are down (bit i is port i), here and at the peer: what is under way on them is sent again on others."""
+        if self.error is None and (cut := self.verdicts.ports(now, local_down, peer_down)):
+            self._repair.withdraw(cut)
+
+    def named(self, links: Collection[str], ev_numbers: Collection[int]) -> list[Ev]:
+        """The EVs with these numbers, and those whose path uses one of these links.
+
+        Raises:
+            UsageError: the QP has no such EV.
+        """
+        unknown = sorted(number for number in ev_numbers if not 0 <= number < len(self.evs))
+        if unknown:
+            raise UsageError(f"QP {self.qp} to {self.peer} has no EV {unknown[0]}: its EVs are 0 to {len(self.evs) - 1}")
+        return self.evs.named(links, ev_numbers)
+
+    def deny(self, now: float, links: Collection[str], ev_numbers: Collection[int], on: bool) -> list[int]:
+        """Denies (`on`) or allows the EVs that `named` gives; returns their numbers.
+
+        Raises:
+            UsageError: there is no such EV, or none to send on would be left; nothing has changed.
+        """
+        found = self.named(links, ev_numbers)
+        self.verdicts.deny(now, found, on)
+        return [ev.index for ev in found]
+
     # Timers
 
     def next_deadline(self) -> float | None:
@@ -280,7 +310,7 @@ class SendQp:
         earliest, look_at = self._backoff.due(self.flight.oldest()), self._look_at
         if look_at is not None and (earliest is None or look_at < earliest):
             earliest = look_at
-        if not (self.evs.bad or self.idle.pending or self.lifeline.pending):
+        if not (self.evs.probed or self.idle.pending or self.lifeline.pending):
             return earliest
         probes = (earliest, self.evs.next_probe(), self.idle.next_deadline(), self.lifeline.next_deadline())
         return min((at for at in probes if at is not None), default=None)

@@ -8,7 +8,7 @@ from typing import Any
 
 from testbed.report.model import ArmRun
 
-CAUSES = ("trimmed", "loss_fifo", "loss_rack", "timeout")  # of a retransmission, as agents.json names them
+CAUSES = ("trimmed", "loss_fifo", "loss_rack", "timeout", "port_down", "peer_port_down")  # of a retransmission, as agents.json names them
 OUTCOMES = ("trimmed_packets", "marked_packets", "queue_dropped_packets")
 
 

@@ -86,7 +86,8 @@ def test_the_sender_skips_the_marked_ev_and_tells_the_window() -> None:
     packets = pair.send(6 * 4096)
     tell(pair, *answers(pair, wire.marked(packets[0])), now=NOW + 0.001)
     assert [row[2] for row in pair.a.path_rows()].count("SKIP") == 1
-    assert pair.a.path_rows()[entropy_of(packets[0])][2:] == ("SKIP", 2, 0, 0, 0, 1)
+    ev = entropy_of(packets[0])
+    assert pair.a.path_rows()[ev][2:] == ("SKIP", [entropy_of(packet) for packet in packets].count(ev), 0, 0, 0, 1)
     assert pair.a.flow_rows()[0][6:] == (0, 1)
     assert window.told == [("sack", 1, True, True)]
     assert pair.a.take_events() == []

@@ -7,7 +7,8 @@ from random import Random
 import pytest
 
 from hosts.core import Event, PathSpec
-from hosts.mrc.evs import Ev, EvSet
+from hosts.mrc.ev import Ev
+from hosts.mrc.evs import EvSet
 from hosts.mrc.loss import Allowance, Packet, Tx
 from hosts.mrc.params import MrcParams
 from hosts.mrc.verdicts import PathHistory, Verdicts
