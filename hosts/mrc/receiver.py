@@ -68,14 +68,14 @@ class ReceiveQp:
         ahead = psn - expected
         if ahead >= self._params.mpr_packets or psn < self._first:
             return "psn_out_of_window"
-        if ahead < 0 or self._mask >> ahead & 1:
-            self._on_duplicate(psn, entropy, stamp, marked)
-            return "duplicate"
         start = va - self._base
         if rkey != self._rkey:
             return "rkey"
         if start < 0 or start + len(payload) > len(self._region):
             return "address"
+        if ahead < 0 or self._mask >> ahead & 1:
+            self._on_duplicate(psn, entropy, stamp, marked)
+            return "duplicate"
         self._region[start : start + len(payload)] = payload
         self.received_packets += 1
         self._received_bytes += len(payload)

@@ -19,6 +19,7 @@ from hosts.mrc.nscc import NsccWindow
 from hosts.mrc.params import MrcParams
 from hosts.mrc.recovery import Recoveries
 from hosts.mrc.repair import Repair
+from hosts.mrc.sent import Sent
 from hosts.mrc.verdicts import PathHistory, Verdicts
 from hosts.mrc.window import RttEstimator, Window
 from hosts.wire import A_BIT, DUPLICATE, HELD, PSN_MASK, RTX_BIT, SKIP_NONE, TS_BIT, timestamp, unwrap
@@ -46,6 +47,7 @@ class SendQp:
         self._framer: Framer | None = None
         self._rkey = self._base = self._penalty = 0
         self._mpr = params.mpr_packets
+        self._sent = Sent(self._mpr)
         self._outgoing = Outgoing(first_psn, params.payload_bytes)
         self._repair = Repair(self.evs, self.flight, self.verdicts, self._outgoing, self.window, self.rtt, recoveries)
         self._urgent: deque[tuple[Packet, Ev | None]] = deque()  # copies to send whatever the window says, perhaps on a certain EV
@@ -58,6 +60,7 @@ class SendQp:
     def connect(self, framer: Framer, rkey: int, base: int, mpr_packets: int) -> None:
         """Takes the peer's attributes; the QP may send from now on."""
         self._framer, self._rkey, self._base, self._mpr = framer, rkey, base, mpr_packets
+        self._sent = Sent(mpr_packets)
 
     def post(self, data: memoryview, remote_offset: int, imm: int) -> None:
         """Queues a Write-with-Immediate."""
@@ -127,6 +130,7 @@ class SendQp:
             flags |= RTX_BIT
             self.rtx_packets += 1
             self._recoveries.repaired(packet, now, self.rtt.srtt_s)
+        self._sent.note(packet.psn, ev.index, stamp, packet.tx is not None)
         self.flight.send(packet, ev, now, stamp)
         self.tx_packets += 1
         header, trailer = self._framer.data(
@@ -174,8 +178,10 @@ class SendQp:
         cack = self._outgoing.unwrapped(say.cack)
         if cack is None:
             return "sack_out_of_window"
-        self.heard = True
         named, base = cack + say.ack_psn_offset, cack + say.sack_offset
+        if not self._sent.has(named, say.entropy, say.stamp):
+            return "sack_unknown"
+        self.heard = True
         trigger = self._outgoing.packets.get(named)
         known = trigger.named(say.entropy, say.stamp) if trigger is not None and not say.cc_flags & DUPLICATE else None
         self._repair.wrong_verdicts(now, named, say)

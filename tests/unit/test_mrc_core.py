@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mrc_lab import NOW, PAIR_BYTES, Pair, empty_packet, entropy_of, ev_set, on_wire
+from mrc_lab import NOW, PAIR_BYTES, Pair, empty_packet, entropy_of, ev_set, on_wire, psn_of
 
 from hosts import wire
 from hosts.mrc import MrcCore, MrcParams
@@ -14,6 +14,7 @@ from hosts.mrc.evs import EvSet
 from hosts.mrc.frames import Framer, SackFields, parse_sack
 from hosts.mrc.loss import Tx
 from hosts.mrc.window import RttEstimator
+from hosts.wire import timestamp
 from testbed.errors import UsageError
 
 
@@ -157,6 +158,25 @@ def test_a_sack_of_packets_never_sent_is_refused() -> None:
     pair.a.on_datagram(NOW, 0, memoryview(bytes(header) + trailer))
     assert pair.a.report()["drops"] == {"sack_out_of_window": 1}
     assert pair.a.outstanding_messages("b") == 1
+
+
+@pytest.mark.parametrize("wrong", [{"entropy": 4}, {"stamp": 1}, {"ack_psn_offset": 2}])
+def test_a_sack_that_names_no_transmission_acknowledges_nothing(wrong: dict[str, int]) -> None:
+    pair = Pair()
+    packet = pair.send(8 * 4096)[0]
+    right = SackFields(1, False, psn_of(packet) - 999, entropy_of(packet), 999, 0, 8, 1, 0xFF, timestamp(NOW), 0, 0)
+    for say, acked in ((right._replace(**wrong), 0), (right, 8 * 4096)):
+        header, trailer = pair.answering_framer.sack(1, say)
+        pair.a.on_datagram(NOW, 0, memoryview(bytes(header) + trailer))
+        assert pair.a.acked_bytes() == acked
+    assert pair.a.report()["drops"] == {"sack_unknown": 1}
+
+
+def test_old_data_with_a_wrong_key_is_not_even_answered() -> None:
+    pair = Pair()
+    pair.give(forged(pair))
+    assert pair.give(forged(pair, rkey=1)) == []
+    assert pair.drops() == {"rkey": 1}
 
 
 def test_a_probe_is_answered_on_the_path_it_came_on() -> None:

@@ -6,12 +6,13 @@ from random import Random
 from typing import Any
 
 import pytest
-from mrc_lab import NOW, Pair, World, answers, entropy_of, ev_set, on_wire, tell
+from mrc_lab import NOW, Pair, World, answers, entropy_of, ev_set, on_wire, psn_of, tell
 
 from hosts import wire
 from hosts.mrc import MrcParams
 from hosts.mrc.channel import Conditions
 from hosts.mrc.frames import SackFields, parse_sack
+from hosts.wire import timestamp
 from testbed.errors import UsageError
 
 
@@ -103,8 +104,9 @@ def test_the_window_is_told_of_each_trimmed_packet() -> None:
 
 def test_an_ev_that_is_to_be_skipped_always_is_out() -> None:
     pair = Pair()
-    pair.send(6 * 4096)
-    pair.a.on_datagram(NOW, 0, memoryview(sack(pair, SackFields(1, False, 0, 2, 999, 0, 8, 1, 0, 0, 0, 0, wire.ALWAYS_SKIP))))
+    packet = next(packet for packet in pair.send(6 * 4096) if entropy_of(packet) == 2)
+    say = SackFields(1, False, psn_of(packet) - 999, 2, 999, 0, 8, 1, 0, timestamp(NOW), 0, 0, wire.ALWAYS_SKIP)
+    pair.a.on_datagram(NOW, 0, memoryview(sack(pair, say)))
     assert [row[2] for row in pair.a.path_rows()] == ["GOOD", "GOOD", "ASSUMED_BAD", "GOOD"]
     (event,) = pair.a.take_events()
     assert (event.fields["reason"], event.fields["first_lost_tx_s"]) == ("always_skip", None)
@@ -112,11 +114,12 @@ def test_an_ev_that_is_to_be_skipped_always_is_out() -> None:
 
 
 @pytest.mark.parametrize("skip", [wire.SKIP_ONCE, wire.ALWAYS_SKIP])
-def test_a_mark_of_an_ev_that_does_not_exist_changes_no_ev(skip: int) -> None:
+def test_a_mark_of_an_ev_that_nothing_was_sent_on_changes_no_ev(skip: int) -> None:
     pair = Pair()
     pair.send(6 * 4096)
     pair.a.on_datagram(NOW, 0, memoryview(sack(pair, SackFields(1, False, 0, 4, 999, 0, 8, 1, 0, 0, 0, 0, skip))))
     assert [row[2] for row in pair.a.path_rows()] == ["GOOD"] * 4
+    assert pair.a.report()["drops"] == {"sack_unknown": 1}
 
 
 # The rotation
