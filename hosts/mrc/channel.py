@@ -123,6 +123,7 @@ class Channel:
         self.now = start_s
         self.log: Counter[str] = Counter()
         self.on_send: Callable[[float, str, int, Transmit], None] | None = None
+        self.on_loss: Callable[[float, str, int], None] | None = None  # when it was sent, by which host, on which path
         self._hosts = (first, second)
         self._conditions, self._rng = conditions, Random(f"channel {seed}")
         self._flying: list[tuple[float, int, int, int, bytes]] = []  # (arrival, tie breaker, host index, path, packet)
@@ -145,6 +146,11 @@ class Channel:
                 return
             self.now = max(following, self.now + 1e-7)
 
+    def occupy(self, host: str, path: int, seconds: float) -> None:
+        """Foreign traffic fills the data queue of what `host` sends on `path`, and takes so long to leave it."""
+        key = next(index for index, each in enumerate(self._hosts) if each.name == host), self._queue_of(path), False
+        self._free_at[key] = max(self.now, self._free_at.get(key, 0.0)) + seconds
+
     def _next_moment(self) -> float | None:
         moments = [self._flying[0][0]] if self._flying else []
         for host in self._hosts:
@@ -153,6 +159,8 @@ class Channel:
                 deadline = self.now
             if deadline is not None:
                 moments.append(host.runs_at(max(deadline, self.now)))
+            if (woken := host.runs_at(self.now)) > self.now:
+                moments.append(woken)  # a process goes on where it was stopped, with a deadline or without
         return min(moments, default=None)
 
     def _deliver(self) -> None:
@@ -170,7 +178,10 @@ class Channel:
             if self.on_send is not None:
                 self.on_send(self.now, self._hosts[index].name, path, transmit)
             packet = bytes(transmit.header) + bytes(transmit.payload) + transmit.trailer
-            for _ in range(self._copies(index, path)):
+            copies = self._copies(index, path)
+            if not copies and self.on_loss is not None:
+                self.on_loss(self.now, self._hosts[index].name, path)
+            for _ in range(copies):
                 switched = packet if transmit.control else self._switched(index, path, packet)
                 if switched is not None:
                     self._fly(index, path, transmit.control, self._damaged(switched), len(switched) < len(packet))
