@@ -13,10 +13,10 @@ from ipaddress import IPv6Address
 from typing import Any
 
 from hosts.decode.network import LINK_TYPES, USID_SHIFT
-from hosts.decode.walk import Layer, Packet, Problem, Stop, Walk
+from hosts.decode.walk import REASONS, Layer, Packet, Problem, Stop, Walk
 from hosts.wire import Buffer
 
-__all__ = ["ETHERNET_LINK", "KINDS", "LINK_TYPES", "Layer", "Packet", "Problem", "as_dict", "decode", "sentence"]
+__all__ = ["ETHERNET_LINK", "KINDS", "LINK_TYPES", "REASONS", "Layer", "Packet", "Problem", "as_dict", "decode", "sentence"]
 
 ETHERNET_LINK = 1
 KINDS: Mapping[str, str] = {

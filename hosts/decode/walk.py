@@ -10,6 +10,26 @@ from typing import NamedTuple
 from hosts.wire import Buffer, Header
 
 Value = int | str
+REASONS: Mapping[str, str] = {
+    "truncated": "fewer bytes are there than a header needs, or a length field says",
+    "overlong": "more bytes are there than a length field says, or behind a packet that carries no data",
+    "bad_length": "UDP's length and IPv6's payload length disagree",
+    "bad_version": "IPv6's version is not 6, or BTH's not 0",
+    "nested": "more IPv6 headers inside each other than anybody sends",
+    "icrc": "the ICRC is not the one that the bytes have; both are told",
+    "unknown_opcode": "an opcode that neither MRC nor RC has here",
+    "reserved_bits": "reserved bits are set",
+    "unknown_type": "a TSETH whose type is not 1",
+    "unknown_m": "the m-flag 3",
+    "unknown_nack_reason": "a NACK for a reason that there is not",
+    "unknown_endpoint_op": "an Endpoint Request or Response of an operation that there is not",
+    "wrong_qp": "an Endpoint Request or Response that does not go to QP 2",
+    "dma_length": "RETH's DMA length is not the payload's",
+    "bad_pad": "payload and padding are no multiple of 4",
+    "not_trimmable": "the DSCP says trimmed, but this opcode has no payload to cut off",
+    "trimmed_payload": "the DSCP says trimmed, but bytes are left behind the headers",
+}
+"""Why packets are called malformed."""
 
 
 class Layer(NamedTuple):

@@ -10,6 +10,7 @@ import click
 
 from testbed.cli import dryrun, engine, points
 from testbed.cli import selftest as selftest_command
+from testbed.cli.decode import decode as decode_command
 from testbed.cli.output import Output, table
 from testbed.cli.targets import find_run, resolve_fabric
 from testbed.errors import TestbedError
@@ -172,6 +173,9 @@ def report(run: str, results: Path, as_json: bool) -> Output:
 def shell(topology: str, arm: str, params: tuple[str, ...]) -> Output:
     """Bring a topology (or a scenario's) up in a sandbox and open the Mininet prompt; needs root."""
     return engine.shell(resolve_fabric(topology, params), arm)
+
+
+cli.add_command(decode_command)
 
 
 @cli.group()
