@@ -9,7 +9,7 @@ process that gets no CPU: packets wait for it in order of arrival.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from random import Random
@@ -60,6 +60,7 @@ class Conditions:
     dead_one_way: tuple[tuple[str, int, float, float], ...] = ()  # (host, path, from, until): what that host sends there is lost
     ports: int = 1  # of each host's NIC; path i is on port i % ports at both ends
     port_down: tuple[tuple[str, int, float, float], ...] = ()  # (host, port, from, until): nothing goes out or comes in there
+    port_news_s: float = 0.001  # after which that host is told of it
     reorder: float = 0.0  # held back behind later packets of the same path
     reorder_s: float = 0.002  # for so long at most
     corruption: float = 0.0  # some bits flipped
@@ -76,6 +77,16 @@ class Conditions:
         """Whether the NIC port of `path` is down at either end at `now`."""
         return any(port == path % self.ports and start <= now < end for _, port, start, end in self.port_down)
 
+    def ports_down(self, host: str, now: float) -> set[int]:
+        """The ports that `host` knows to be down at `now`."""
+        then = now - self.port_news_s
+        return {port for who, port, start, end in self.port_down if who == host and start <= then < end}
+
+    def port_news(self, now: float) -> Iterator[float]:
+        """When a host will be told of a port, after `now`."""
+        edges = (at + self.port_news_s for _, _, start, end in self.port_down for at in (start, end))
+        return (at for at in edges if at > now)
+
 
 def peer_spec(name: str, address: str, paths: int, ports: int = 1) -> PeerSpec:
     """A peer over `paths` paths; the destination of path i is "i", its port and plane are i % ports (planes count from 1)."""
@@ -91,6 +102,7 @@ class Host:
         self.name, self.core = name, core
         self.inbox: deque[tuple[int, bytes]] = deque()  # (port, packet)
         self.stalls: list[tuple[float, float]] = []
+        self.ports_down: set[int] = set()  # as far as it was told
 
     def runs_at(self, now: float) -> float:
         """The first time from `now` on at which the host has the CPU."""
@@ -98,6 +110,12 @@ class Host:
             if start <= now < end:
                 return end
         return now
+
+    def tell_ports(self, now: float, down: set[int]) -> None:
+        """Tells the core which ports are down, as far as it does not know."""
+        for port in sorted(down ^ self.ports_down):
+            self.core.on_port(now, port, port not in down)
+        self.ports_down = down
 
     def step(self, now: float) -> list[Transmit]:
         """One turn of an agent's loop."""
@@ -137,6 +155,7 @@ class Channel:
             self._deliver()
             for index, host in enumerate(self._hosts):
                 if host.runs_at(self.now) <= self.now:
+                    host.tell_ports(self.now, self._conditions.ports_down(host.name, self.now))
                     self._put(index, host.step(self.now))
             following = self._next_moment()
             if stop():
@@ -153,6 +172,7 @@ class Channel:
 
     def _next_moment(self) -> float | None:
         moments = [self._flying[0][0]] if self._flying else []
+        moments.extend(self._conditions.port_news(self.now))
         for host in self._hosts:
             deadline = host.core.next_deadline()
             if host.inbox:

@@ -51,6 +51,16 @@ def test_a_port_that_is_down_carries_nothing_either_way_and_comes_back() -> None
     assert seen == {0, 1}
 
 
+def test_a_host_is_told_of_its_own_ports_and_of_no_other() -> None:
+    conditions = Conditions(ports=2, port_down=(("b", 1, START_S + 0.25, START_S + 0.5),), port_news_s=0.125)
+    world = World(conditions, idle_probes=0)
+    told: list[tuple[str, float, int, bool]] = []
+    for host in (world.host_a, world.host_b):
+        host.core.on_port = lambda now, port, up, name=host.name: told.append((name, now, port, up))  # type: ignore[method-assign]
+    world.run_on(1)
+    assert told == [("b", START_S + 0.375, 1, False), ("b", START_S + 0.625, 1, True)]
+
+
 def test_paths_lie_on_the_ports_by_turns() -> None:
     world = World(Conditions(ports=4), paths=8)
     used = set()
