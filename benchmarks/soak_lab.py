@@ -32,10 +32,14 @@ class Slots:
         self.region = bytearray(self.expected)
         self.free = list(range(count))
 
+    def offset(self, slot: int) -> int:
+        """The first byte of a slot in the region."""
+        return GUARD_BYTES + slot * self._pitch
+
     def fill(self, size_bytes: int) -> tuple[int, int, bytes]:
         """(slot, its offset, what is to be written there) of a new message."""
         slot, data = self.free.pop(0), self._rng.randbytes(size_bytes)
-        offset = GUARD_BYTES + slot * self._pitch
+        offset = self.offset(slot)
         self.expected[offset : offset + size_bytes] = data
         return slot, offset, data
 
