@@ -15,6 +15,8 @@ COUNTER_PERIOD_S = 0.5  # links.csv is sampled this often, so drops are seen up 
 # From here on a link direction carried the job's packets: a transport needs more (data or acknowledgements) for one step, and routing
 # needs fewer a second (a keepalive and its acknowledgement every 3 s).
 TRAFFIC_PACKETS, TRAFFIC_PACKETS_PER_S = 12, 2.0
+OUT_OF_USE = ("ASSUMED_BAD", "DENIED")
+PORT_REASONS = ("port_down", "peer_port_down")  # an EV is left because a NIC port is down
 STREAM_LOOK_S = 2.0  # so long before a fault the traffic of streams is looked at
 
 
@@ -211,8 +213,8 @@ def _median_max(values: Sequence[float | None]) -> dict[str, float | None]:
 
 
 def retirements(run: ArmRun) -> list[Event]:
-    """The events by which an EV became ASSUMED_BAD."""
-    return [event for event in run.named("ev_state") if event.get("to") == "ASSUMED_BAD" and event.get("from") != "ASSUMED_BAD"]
+    """The events by which an EV that was in use became ASSUMED_BAD; not those by which the administrator allows a denied one again."""
+    return [event for event in run.named("ev_state") if event.get("to") == "ASSUMED_BAD" and event.get("from") not in OUT_OF_USE]
 
 
 def pair_events(run: ArmRun, pair: tuple[str, str] | None) -> list[Event]:
@@ -220,14 +222,14 @@ def pair_events(run: ArmRun, pair: tuple[str, str] | None) -> list[Event]:
     return [event for event in run.named("ev_state", "probe") if (event["source"], event.get("peer")) == pair]
 
 
-def bad_spans(run: ArmRun, events: Sequence[Event]) -> dict[int, list[tuple[float, float]]]:
-    """EV -> when it was ASSUMED_BAD, from the events of its pair; of one that never came back, up to the run's end."""
+def bad_spans(run: ArmRun, events: Sequence[Event], state: str = "ASSUMED_BAD") -> dict[int, list[tuple[float, float]]]:
+    """EV -> when it was in `state`, from the events of its pair; of one that never came back, up to the run's end."""
     spans: dict[int, list[tuple[float, float]]] = {}
     since: dict[int, float] = {}
     for event in events:
         if event["event"] == "ev_state":
             ev, t_s = int(event["ev"]), float(event["t_s"])
-            if event.get("to") == "ASSUMED_BAD":
+            if event.get("to") == state:
                 since.setdefault(ev, t_s)
             elif ev in since:
                 spans.setdefault(ev, []).append((since.pop(ev), t_s))
@@ -255,8 +257,12 @@ def blamed(run: ArmRun, event: Event, grace_s: float = GRACE_S) -> FaultInterval
 
 
 def false_retirements(run: ArmRun, grace_s: float = GRACE_S) -> int:
-    """Retirements whose path is known, and had neither a fault that loses packets nor a link that loses some by chance."""
-    return sum(bool(event.get("path")) and not _explained(run, event, grace_s) for event in retirements(run))
+    """Retirements whose path is known, and had neither a fault that loses packets nor a link that loses some by chance.
+
+    An EV that left with its NIC port, or the peer's, is none: nobody said that packets were lost.
+    """
+    judged = (event for event in retirements(run) if event.get("reason") not in PORT_REASONS)
+    return sum(bool(event.get("path")) and not _explained(run, event, grace_s) for event in judged)
 
 
 def _explained(run: ArmRun, event: Event, grace_s: float) -> bool:

@@ -21,7 +21,7 @@ from testbed.report.reading import RunData
 
 BIN_S = 0.5  # width of a cell of the picture of paths: five samples
 MAX_EVS = 32  # more rows than this cannot be read
-BAD_COLOUR = style.VERMILLION
+BAD_COLOUR, DENIED_COLOUR = style.VERMILLION, style.BLACK
 
 
 # --- paths of one pair -------------------------------------------------------------------------------------------------------------------
@@ -29,11 +29,12 @@ BAD_COLOUR = style.VERMILLION
 
 @dataclass
 class EvRow:
-    """One EV of the pair over time: data packets sent by bin, when it was ASSUMED_BAD, when it was probed, its path if known."""
+    """One EV of the pair over time: data packets sent by bin, when it was ASSUMED_BAD or DENIED, when it was probed, its path if known."""
 
     ev: int
     sent: Counter[int] = field(default_factory=Counter)
     bad: list[tuple[float, float]] = field(default_factory=list)
+    denied: list[tuple[float, float]] = field(default_factory=list)
     probes: list[float] = field(default_factory=list)
     path: tuple[str, ...] = ()
 
@@ -64,9 +65,9 @@ def _add_history(rows: dict[int, EvRow], run: ArmRun, pair: tuple[str, str] | No
         row = rows.setdefault(int(event["ev"]), EvRow(int(event["ev"])))
         if event["event"] == "ev_state":
             row.path = tuple(event.get("path") or row.path)
-    bad, probes = effects.bad_spans(run, mine), effects.probe_times(mine)
+    bad, denied, probes = effects.bad_spans(run, mine), effects.bad_spans(run, mine, "DENIED"), effects.probe_times(mine)
     for ev, row in rows.items():
-        row.bad, row.probes = bad.get(ev, []), probes.get(ev, [])
+        row.bad, row.denied, row.probes = bad.get(ev, []), denied.get(ev, []), probes.get(ev, [])
 
 
 def paths_of_pair(data: RunData, footer: Sequence[str]) -> Figure:
@@ -125,9 +126,10 @@ def _paths_panel(axes: Axes, run: ArmRun, pair: tuple[str, str] | None, rows: Se
 
 
 def _row_marks(axes: Axes, run: ArmRun, position: int, row: EvRow) -> None:
-    """Upper edge: probes; middle: ASSUMED_BAD; lower edge: faults on the path."""
-    for begin_s, end_s in row.bad:
-        axes.add_patch(Rectangle((begin_s, position - 0.22), end_s - begin_s, 0.4, facecolor=BAD_COLOUR, alpha=0.55, edgecolor=BAD_COLOUR))
+    """Upper edge: probes; middle: ASSUMED_BAD and DENIED; lower edge: faults on the path."""
+    for spans, colour in ((row.bad, BAD_COLOUR), (row.denied, DENIED_COLOUR)):
+        for begin_s, end_s in spans:
+            axes.add_patch(Rectangle((begin_s, position - 0.22), end_s - begin_s, 0.4, facecolor=colour, alpha=0.55, edgecolor=colour))
     axes.vlines(row.probes, position - 0.44, position - 0.26, color="black", linewidth=0.8)
     for fault in run.faults:
         if fault.happened and row.path and fault.hits(row.path, row.ev):
@@ -138,8 +140,10 @@ def _row_marks(axes: Axes, run: ArmRun, position: int, row: EvRow) -> None:
 
 
 def _paths_legend(runs: Sequence[ArmRun]) -> list[Any]:
+    denied = any(event.get("to") == "DENIED" for run in runs for event in run.named("ev_state"))
     return [
         Patch(color=BAD_COLOUR, alpha=0.55, label="ASSUMED_BAD: retired"),
+        *([Patch(color=DENIED_COLOUR, alpha=0.55, label="DENIED by the administrator")] if denied else []),
         Line2D([], [], color="black", marker="|", ms=8, linestyle="", label="a probe"),
         *(Patch(facecolor=p.get_facecolor(), hatch=p.get_hatch(), edgecolor="#444444", label=f"{p.get_label()} on this path")
           for p in style.fault_handles(runs)),
