@@ -82,9 +82,8 @@ class Soak:
 
     @property
     def hang_s(self) -> float:
-        """The waits of a QP that fails are shorter together: those below `rto_min_s` double, then come the retries."""
-        params = self.params
-        return 4 * params.rto_min_s + (params.rto_retries + 2) * params.rto_max_s + sum(self._stalls_s())
+        """The waits of a QP that fails are shorter together: those below the ACK timeout double, then come the retries."""
+        return 10.0 + 2 * self.params.backstop_s + sum(self._stalls_s())
 
     def _stalls_s(self) -> Iterator[float]:
         return (end - start for host in self.hosts for start, end in host.stalls)
@@ -136,8 +135,15 @@ class Soak:
             self._under_way.append((slot, offset, size_bytes))
             self._posted += 1
             self.posted_bytes += size_bytes
-            self.posted_packets += max(1, -(-size_bytes // self.params.payload_bytes))
+            self.posted_packets += self._packets(size_bytes)
         return self._posted > posted
+
+    def _packets(self, size_bytes: int) -> int:
+        """Packets of a message: each Write that it goes out as is cut by itself."""
+        write_bytes, payload_bytes = self.params.write_bytes or size_bytes or 1, self.params.payload_bytes
+        plain = max(0, -(-size_bytes // write_bytes) - 1)
+        last_bytes = size_bytes - plain * write_bytes
+        return plain * -(-write_bytes // payload_bytes) + max(1, -(-last_bytes // payload_bytes))
 
     def _turn(self) -> bool:
         """After each step of the channel: checks what was completed; whether `run` must look (something was posted, or all is done)."""

@@ -82,8 +82,11 @@ class Core(Protocol):
     def connect(self, peers: Mapping[str, Mapping[str, Any]]) -> None:
         """Takes the attributes of each peer; after it QPs carry data."""
 
-    def post_write(self, now: float, peer: str, data: memoryview, remote_offset: int, imm: int) -> None:
-        """Queues a Write-with-Immediate of `data` to byte `remote_offset` of the peer's region; data must not change until acknowledged."""
+    def post_write(self, now: float, peer: str, data: memoryview, remote_offset: int, imm: int | None) -> None:
+        """Queues a Write of `data` to byte `remote_offset` of the peer's region; data must not change until acknowledged.
+
+        With an Immediate it completes at the peer, after all that was posted before it; without (None) nobody there is told.
+        """
 
     def on_datagram(self, now: float, port: int, datagram: memoryview) -> None:
         """Takes one received packet (valid during the call only); anything malformed or foreign is counted by reason, never raised."""
@@ -132,13 +135,16 @@ class Core(Protocol):
         """Bytes that peers have acknowledged, over all send QPs."""
 
     def flow_rows(self) -> list[tuple[Any, ...]]:
-        """One row a send QP for flows.csv.
+        """One row a peer that this host sends to, for flows.csv; of several QPs to it the sums.
 
         (peer, tx_packets, rtx_packets, acked_bytes, cwnd_packets, srtt_s, trimmed_packets, marked_packets)
         """
 
     def path_rows(self) -> list[tuple[Any, ...]]:
-        """One row an EV for paths.csv: (peer, ev, state, tx_packets, lost_packets, probes_sent, trimmed_packets, marked_packets)."""
+        """One row an EV for paths.csv; EVs are numbered on over the QPs to a peer.
+
+        (peer, ev, state, tx_packets, lost_packets, probes_sent, trimmed_packets, marked_packets)
+        """
 
     def report(self) -> dict[str, Any]:
         """Counters for agents.json: data_packets_sent, data_packets_received, base_rtt_s and closed by peer, drops by reason."""

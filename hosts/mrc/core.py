@@ -8,9 +8,11 @@ from random import Random
 from typing import Any
 
 from hosts import wire
-from hosts.core import Completion, Event, PeerSpec, QpError, Transmit, Turns, taken
+from hosts.core import Completion, Event, PathSpec, PeerSpec, QpError, Transmit, Turns, taken
+from hosts.mrc.attributes import VERSION, PeerAttributes, parse
 from hosts.mrc.frames import DATA, DATA_BARE, PROBE, PROBE_BYTES, PSN_OFFSET, Framer, Head, Inspector, Malformed, parse_nack, parse_sack
 from hosts.mrc.params import MrcParams
+from hosts.mrc.qps import ReceiveQps, SendQps
 from hosts.mrc.receiver import ReceiveQp
 from hosts.mrc.recovery import Recoveries
 from hosts.mrc.sender import SendQp
@@ -45,21 +47,26 @@ class MrcCore:
         self._name, self._address, self._params, self._specs = name, address, params, {**receive_from, **send_to}
         self._rkey, self._base = rng.getrandbits(32), rng.getrandbits(40) << 12
         self._events: list[Event] = []
-        self._completions: list[Completion] = []
         self._errors: list[QpError] = []
         self._drops: Counter[str] = Counter()
         region = region.cast("B") if region.format != "B" else region
-        numbers = iter(rng.sample(range(FIRST_QP, QP_MASK + 1), len(send_to) + len(receive_from)))
+        numbers, places = iter(rng.sample(range(FIRST_QP, QP_MASK + 1), params.qps * (len(send_to) + len(receive_from)))), range(params.qps)
         self._recoveries = Recoveries()
-        self._send = {
-            peer: SendQp(peer, next(numbers), spec.paths, params, Random(f"{seed} {name} {peer}"), self._events, self._recoveries)
-            for peer, spec in send_to.items()
-        }
-        self._receive = {p: ReceiveQp(p, next(numbers), s.paths, params, region, self._rkey, self._base) for p, s in receive_from.items()}
-        self._senders = {qp.qp: qp for qp in self._send.values()}
-        self._receivers = {qp.qp: qp for qp in self._receive.values()}
-        self._qps: tuple[ReceiveQp | SendQp, ...] = (*self._receive.values(), *self._send.values())
-        self._order, self._turns = list(self._send.values()), Turns()
+
+        def send_qp(peer: str, paths: tuple[PathSpec, ...], place: int) -> SendQp:
+            draw = Random(f"{seed} {name} {peer}" + (f" {place}" if place else ""))
+            return SendQp(peer, next(numbers), paths, params, draw, self._events, self._recoveries, place)
+
+        def receive_qp(peer: str, paths: tuple[PathSpec, ...]) -> ReceiveQp:
+            return ReceiveQp(peer, next(numbers), paths, params, region, self._rkey, self._base)
+
+        self._send = {p: SendQps(p, [send_qp(p, s.paths, place) for place in places], params.write_bytes) for p, s in send_to.items()}
+        self._receive = {p: ReceiveQps(p, [receive_qp(p, s.paths) for _ in places]) for p, s in receive_from.items()}
+        self._order, self._turns = [qp for group in self._send.values() for qp in group.qps], Turns()
+        self._receive_order = [qp for group in self._receive.values() for qp in group.qps]
+        self._senders = {qp.qp: qp for qp in self._order}
+        self._receivers = {qp.qp: qp for qp in self._receive_order}
+        self._qps: tuple[ReceiveQp | SendQp, ...] = (*self._receive_order, *self._order)
         self._inspector = Inspector(address)
         self._failed: set[str] = set()
         self._closing = False
@@ -69,35 +76,42 @@ class MrcCore:
     # Out of band
 
     def attributes(self) -> dict[str, Any]:
-        """Out-of-band attributes: QP numbers and first PSNs by peer, the region's key and base address."""
+        """Out-of-band attributes: QP numbers and first PSNs by peer, the region's key and base address, what packets to send here."""
         return {
-            "send_qps": {peer: qp.qp for peer, qp in self._send.items()},
-            "receive_qps": {peer: qp.qp for peer, qp in self._receive.items()},
-            "first_psns": {peer: qp.first_psn for peer, qp in self._send.items()},
+            "version": VERSION,
+            "udp_port": self._params.udp_port,
+            "send_qps": {peer: [qp.qp for qp in group.qps] for peer, group in self._send.items()},
+            "receive_qps": {peer: [qp.qp for qp in group.qps] for peer, group in self._receive.items()},
+            "first_psns": {peer: [qp.first_psn for qp in group.qps] for peer, group in self._send.items()},
             "rkey": self._rkey,
             "base": self._base,
             "mpr_packets": self._params.mpr_packets,
         }
 
     def connect(self, peers: Mapping[str, Mapping[str, Any]]) -> None:
-        """Takes the attributes of each peer; peers that are none of ours are ignored."""
-        for peer, attributes in peers.items():
-            if peer in self._send:
-                sender = self._send[peer]
-                framer = self._framer(peer, sender.qp, attributes["receive_qps"][self._name])
-                sender.connect(framer, attributes["rkey"], attributes["base"], attributes["mpr_packets"])
-            if peer in self._receive:
-                receiver = self._receive[peer]
-                framer = self._framer(peer, receiver.qp, attributes["send_qps"][self._name])
-                receiver.connect(framer, attributes["first_psns"][self._name])
+        """Takes the attributes of each peer; peers that are none of ours are ignored.
 
-    def _framer(self, peer: str, own_qp: int, peer_qp: int) -> Framer:
-        return Framer(self._address, self._specs[peer].address, own_qp, peer_qp, self._params.udp_port)
+        UsageError: a peer's attributes cannot be used; then no QP is connected.
+        """
+        told = {
+            peer: parse(peer, raw, self._name, self._params.qps, peer in self._receive, peer in self._send)
+            for peer, raw in peers.items()
+            if peer in self._specs
+        }
+        for peer, says in told.items():
+            for sender, number in zip(self._send[peer].qps if peer in self._send else (), says.receive_qps, strict=True):
+                sender.connect(self._framer(peer, sender.qp, number, says), says.rkey, says.base, says.mpr_packets)
+            ends = zip(self._receive[peer].qps if peer in self._receive else (), says.send_qps, says.first_psns, strict=True)
+            for receiver, number, first_psn in ends:
+                receiver.connect(self._framer(peer, receiver.qp, number, says), first_psn)
+
+    def _framer(self, peer: str, own_qp: int, peer_qp: int, says: PeerAttributes) -> Framer:
+        return Framer(self._address, self._specs[peer].address, own_qp, peer_qp, says.udp_port)
 
     # Data
 
-    def post_write(self, now: float, peer: str, data: memoryview, remote_offset: int, imm: int) -> None:
-        """Queues a Write-with-Immediate; `data` must stay as it is while `outstanding_messages(peer)` counts it.
+    def post_write(self, now: float, peer: str, data: memoryview, remote_offset: int, imm: int | None) -> None:
+        """Queues a Write, with an Immediate or (None) plain; `data` must stay as it is while `outstanding_messages(peer)` counts it.
 
         UsageError after `close`.
         """
@@ -106,7 +120,7 @@ class MrcCore:
         self._send[peer].post(data, remote_offset, imm)
 
     def outstanding_messages(self, peer: str) -> int:
-        """Messages to `peer` not yet wholly acknowledged."""
+        """Messages to `peer` from the first one on that is not yet wholly acknowledged."""
         return self._send[peer].outstanding_messages
 
     def on_datagram(self, now: float, port: int, datagram: memoryview) -> None:
@@ -119,7 +133,7 @@ class MrcCore:
             elif opcode == SACK and qp in self._senders:
                 self._on_sack(now, self._senders[qp], datagram)
             elif opcode == NACK and qp in self._senders:
-                self._refused(self._senders[qp].on_nack(now, parse_nack(datagram)))
+                self._on_nack(now, self._senders[qp], datagram)
             elif opcode == PROBE_REQUEST and qp in self._receivers:
                 self._on_probe(self._receivers[qp], head.entropy, datagram)
             else:
@@ -147,7 +161,7 @@ class MrcCore:
             wrong = qp.on_trimmed(head.entropy, flags_psn & PSN_MASK, stamp, va, rkey, length, head.trimmed)
         else:
             payload = datagram[start:end]
-            wrong = qp.on_data(now, head.entropy, flags_psn, stamp, va, rkey, payload, imm, head.marked, self._completions)
+            wrong = qp.on_data(now, head.entropy, flags_psn, stamp, va, rkey, payload, imm, head.marked, qp.completed)
         if wrong is not None:
             self._drops[wrong] += 1
 
@@ -159,6 +173,11 @@ class MrcCore:
     def _on_sack(self, now: float, qp: SendQp, datagram: memoryview) -> None:
         say = parse_sack(datagram)
         self._refused(qp.on_probe_reply(now, say.ack_psn_offset & 0xFFFF) if say.probe_reply else qp.on_sack(now, say))
+
+    def _on_nack(self, now: float, qp: SendQp, datagram: memoryview) -> None:
+        self._refused(qp.on_nack(now, parse_nack(datagram)))
+        if qp.error is not None:
+            self._fail(now, qp.peer, qp.error.reason)
 
     def _on_probe(self, qp: ReceiveQp, entropy: int, datagram: memoryview) -> None:
         if len(datagram) != PROBE_BYTES:
@@ -183,11 +202,11 @@ class MrcCore:
         unknown = sorted(set(evs) - set(self._send))
         if unknown:
             raise UsageError(f"{self._name} sends nothing to {unknown[0]}: it has no EVs to deny or allow there")
-        meant = {peer: qp.named(links, evs.get(peer, ())) for peer, qp in self._send.items()}
-        refused = (self._send[peer].verdicts.refusal(found) for peer, found in meant.items() if on and found)
-        if problem := next((reason for reason in refused if reason is not None), None):
+        reasons = [group.refusal(links, evs.get(peer, ())) for peer, group in self._send.items()]
+        if on and (problem := next((reason for reason in reasons if reason is not None), None)):
             raise UsageError(problem)
-        return {peer: self._send[peer].deny(now, links, evs.get(peer, ()), on) for peer, found in meant.items() if found}
+        found = {peer: group.deny(now, links, evs.get(peer, ()), on) for peer, group in self._send.items()}
+        return {peer: numbers for peer, numbers in found.items() if numbers}
 
     def close(self, now: float) -> None:
         """The send QPs take no new writes; each is closed when all it was given is acknowledged."""
@@ -201,17 +220,17 @@ class MrcCore:
 
     def _note_closed(self, now: float) -> None:
         for peer in sorted(self._open):
-            qp = self._send[peer]
-            if qp.error is None and not qp.outstanding_messages:
+            group = self._send[peer]
+            if group.error is None and not group.outstanding_messages:
                 self._open.remove(peer)
-                self._events.append(Event(now, "qp_closed", {"peer": peer, "qp": qp.qp}))
+                self._events += [Event(now, "qp_closed", {"peer": peer, "qp": qp.qp}) for qp in group.qps]
 
     def on_receive_done(self, now: float) -> None:
         """The sockets are empty for now: coalesced SACKs, verdicts."""
-        for receiver in self._receive.values():
+        for receiver in self._receive_order:
             if receiver.owes_sack:
                 receiver.on_receive_done(now)
-        for sender in self._send.values():
+        for sender in self._order:
             if sender.heard:
                 sender.on_receive_done(now)
         if self._open:
@@ -225,7 +244,7 @@ class MrcCore:
         return ()
 
     def _transmits(self, now: float) -> Iterator[Transmit]:
-        for receiver in self._receive.values():
+        for receiver in self._receive_order:
             if receiver.ready:
                 yield from receiver.transmit()
         if len(self._order) > 1:
@@ -246,26 +265,29 @@ class MrcCore:
 
     def on_timer(self, now: float) -> None:
         """Runs the timers that are due."""
-        for receiver in self._receive.values():
+        for receiver in self._receive_order:
             receiver.on_timer(now)
-        for sender in self._send.values():
+        for sender in self._order:
             sender.on_timer(now)
             if sender.error is not None:
-                self._fail(now, sender)
+                self._fail(now, sender.peer, sender.error.reason)
 
-    def _fail(self, now: float, sender: SendQp) -> None:
-        assert sender.error is not None
-        if sender.peer not in self._failed:
-            self._failed.add(sender.peer)
-            del self._senders[sender.qp]  # what still comes for it finds nothing to judge
-            self._errors.append(sender.error)
-            self._events.append(Event(now, "qp_error", {"peer": sender.peer, "reason": sender.error.reason}))
+    def _fail(self, now: float, peer: str, reason: str) -> None:
+        """One QP to `peer` failed, or all of them shall: they fail together, once, and what still comes for them is `unknown_qp`."""
+        if peer in self._failed:
+            return
+        self._failed.add(peer)
+        self._send[peer].fail(reason)
+        for qp in self._send[peer].qps:
+            del self._senders[qp.qp]
+        self._errors.append(QpError(peer, reason))
+        self._events.append(Event(now, "qp_error", {"peer": peer, "reason": reason}))
 
     # What happened
 
     def take_completions(self) -> list[Completion]:
         """Completions since the last call, in order a peer."""
-        return taken(self._completions)
+        return [completion for group in self._receive.values() for completion in group.take()]
 
     def take_errors(self) -> list[QpError]:
         """QP errors since the last call."""
@@ -277,42 +299,31 @@ class MrcCore:
 
     def acked_bytes(self) -> int:
         """Bytes that peers have acknowledged, over all send QPs."""
-        return sum(qp.acked_bytes for qp in self._send.values())
+        return sum(qp.acked_bytes for qp in self._order)
 
     def flow_rows(self) -> list[tuple[Any, ...]]:
-        """(peer, tx_packets, rtx_packets, acked_bytes, cwnd_packets, srtt_s, trimmed_packets, marked_packets) a send QP."""
-        return [
-            (
-                qp.peer, qp.tx_packets, qp.rtx_packets, qp.acked_bytes, qp.window.cwnd_packets, qp.rtt.srtt_s, qp.trimmed_packets,
-                qp.marked_packets,
-            )
-            for qp in self._send.values()
-        ]  # fmt: skip
+        """(peer, tx_packets, rtx_packets, acked_bytes, cwnd_packets, srtt_s, trimmed_packets, marked_packets) a peer."""
+        return [group.flow_row() for group in self._send.values()]
 
     def path_rows(self) -> list[tuple[Any, ...]]:
         """(peer, ev, state, tx_packets, lost_packets, probes_sent, trimmed_packets, marked_packets) an EV."""
-        return [
-            (
-                qp.peer, ev.index, ev.state, ev.tx_packets, ev.lost_packets, ev.probes_sent, ev.trimmed_packets, ev.marked_packets
-            )
-            for qp in self._send.values()
-            for ev in qp.evs.evs
-        ]  # fmt: skip
+        return [row for group in self._send.values() for row in group.path_rows()]
 
     def report(self) -> dict[str, Any]:
         """Counters for agents.json."""
         return {
-            "data_packets_sent": sum(qp.tx_packets for qp in self._send.values()),
-            "data_packets_retransmitted": sum(qp.rtx_packets for qp in self._send.values()),
-            "data_packets_received": sum(qp.received_packets for qp in self._receive.values()),
-            "sacks_sent": sum(qp.sacks_sent for qp in self._receive.values()),
-            "nacks_sent": sum(qp.nacks_sent for qp in self._receive.values()),
-            "trimmed_packets": sum(qp.trimmed_packets for qp in self._send.values()),
-            "marked_packets": sum(qp.marked_packets for qp in self._send.values()),
+            "data_packets_sent": sum(qp.tx_packets for qp in self._order),
+            "data_packets_retransmitted": sum(qp.rtx_packets for qp in self._order),
+            "data_packets_received": sum(qp.received_packets for qp in self._receive_order),
+            "sacks_sent": sum(qp.sacks_sent for qp in self._receive_order),
+            "nacks_sent": sum(qp.nacks_sent for qp in self._receive_order),
+            "trimmed_packets": sum(qp.trimmed_packets for qp in self._order),
+            "marked_packets": sum(qp.marked_packets for qp in self._order),
             "recoveries": self._recoveries.report(),
-            "base_rtt_s": {qp.peer: qp.rtt.base_s for qp in self._send.values()},
-            "idle_rtt_s": {qp.peer: qp.idle.idle_rtt_s for qp in self._send.values()},
+            "base_rtt_s": {peer: group.base_rtt_s for peer, group in self._send.items()},
+            "idle_rtt_s": {peer: group.idle_rtt_s for peer, group in self._send.items()},
+            "nacks_received": dict(sum((group.nacks for group in self._send.values()), Counter[str]())),
             "closed": {peer: self._closing and peer not in self._open for peer in self._send},
             "drops": dict(self._drops),
-            "spurious_verdicts": sum(qp.verdicts.spurious for qp in self._send.values()),
+            "spurious_verdicts": sum(qp.verdicts.spurious for qp in self._order),
         }

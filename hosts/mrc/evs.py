@@ -20,9 +20,10 @@ FLOOR_SHARE = 4  # the floor is a quarter of the set, as in MRC's example
 MOST_DOUBLINGS = 30
 
 
-def spread(paths: tuple[PathSpec, ...], wanted: int) -> tuple[Ev, ...]:
+def spread(paths: tuple[PathSpec, ...], wanted: int, place: int = 0) -> tuple[Ev, ...]:
     """At least `wanted` EVs, at least one a path, and the same number on every plane: over all paths again and again, until each plane
     has its number. It is a multiple of the largest number of paths in a plane; at most MOST_EVS EVs come out.
+    The QPs of a pair number their EVs on: `place` is the QP's number among them.
 
     Raises:
         UsageError: there are more paths than a QP can have EVs.
@@ -35,12 +36,12 @@ def spread(paths: tuple[PathSpec, ...], wanted: int) -> tuple[Ev, ...]:
     if not most_rounds:
         raise UsageError(f"a QP has at most {MOST_EVS} EVs, the same number on each plane: too few for {len(paths)} paths to one peer")
     room = dict.fromkeys(sizes, step * min(most_rounds, max(1, -(-wanted // (step * len(sizes))))))
-    evs: list[Ev] = []
+    first, evs = place * sum(room.values()), list[Ev]()
     while any(room.values()):
         for path in paths:
             if room[path.plane]:
                 room[path.plane] -= 1
-                evs.append(Ev(len(evs), path))
+                evs.append(Ev(first + len(evs), path))
     return tuple(evs)
 
 
@@ -51,6 +52,7 @@ class EvSet:
     """
 
     __slots__ = (
+        "_first",
         "_floor",
         "_helps",
         "_params",
@@ -66,8 +68,9 @@ class EvSet:
         "rotation",
     )
 
-    def __init__(self, paths: tuple[PathSpec, ...], params: MrcParams, rng: Random) -> None:
-        self.evs = spread(paths, params.evs)
+    def __init__(self, paths: tuple[PathSpec, ...], params: MrcParams, rng: Random, place: int = 0) -> None:
+        self.evs = spread(paths, params.evs, place)
+        self._first = self.evs[0].index
         self.out: list[Ev] = []
         self.probed: list[Ev] = []  # those of `out` on which probes are sent
         self.rotation = Rotation(rng)
@@ -82,6 +85,11 @@ class EvSet:
 
     def __len__(self) -> int:
         return len(self.evs)
+
+    def numbered(self, number: int) -> Ev | None:
+        """The EV of that number, if it is one of these."""
+        at = number - self._first
+        return self.evs[at] if 0 <= at < len(self.evs) else None
 
     @property
     def good_count(self) -> int:

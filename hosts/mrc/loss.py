@@ -22,6 +22,7 @@ from hosts.mrc.ev import Ev
 from hosts.mrc.params import MrcParams
 from hosts.mrc.window import RttEstimator
 
+NOTHING = memoryview(b"")
 JUDGED_LIMIT = 2048  # lost transmissions remembered, in case one arrives after all
 
 
@@ -37,6 +38,12 @@ class Packet:
         self.count = 0  # transmissions that may have brought the data: not those known to be trimmed
         self.queued = False  # waits for its retransmission
         self.failed: tuple[str, Tx] | None = None  # why a retransmission is due, and the transmission that failed: its EV is to be avoided
+
+    def release(self) -> None:
+        """It is settled. What it refers to is let go of by hand: an agent runs without the collector of cycles."""
+        self.tx, self.failed, self.payload = None, None, NOTHING
+        if self.elder:
+            self.elder = []
 
     def named(self, entropy: int, stamp: int) -> Tx | None:
         """The transmission that a SACK names by EV and timestamp."""
@@ -137,7 +144,7 @@ class Flight:
         return tx
 
     def arrived(self, packet: Packet, now: float, known: Tx | None) -> None:
-        """`packet` is acknowledged; `known` is a transmission, of this packet or of another one, that surely arrived, or None."""
+        """`packet` is acknowledged, and released; `known` is a transmission, of this or another packet, that surely arrived, or None."""
         tx = packet.tx
         if tx is None:
             return
@@ -152,6 +159,7 @@ class Flight:
             self._credit(tx, now)
         elif known is not None and known.packet is packet:
             self._credit(known, now)
+        packet.release()
 
     def _credit(self, tx: Tx, now: float) -> None:
         """`tx` arrived beyond doubt: evidence against what was sent before it."""
@@ -256,6 +264,7 @@ class Flight:
         return self._judged.get(psn, ())
 
     def clear(self) -> None:
-        """Forgets everything in flight."""
-        self._order.clear()
+        """Forgets everything in flight, and what was judged."""
+        for book in (self._order, self._touched, self._unsure, self._judged, self._judged_order):
+            book.clear()
         self.count = 0

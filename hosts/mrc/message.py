@@ -14,26 +14,29 @@ Arrived = Callable[[Packet, float, Tx | None], None]
 
 MSN_MASK = 0xFFFF
 
+OPCODES = {  # by (first packet of its message, last one, with immediate)
+    (True, True, False): wire.WRITE_ONLY, (True, True, True): wire.WRITE_ONLY_IMM, (True, False, False): wire.WRITE_FIRST,
+    (False, False, False): wire.WRITE_MIDDLE, (False, True, False): wire.WRITE_LAST, (False, True, True): wire.WRITE_LAST_IMM,
+}  # fmt: skip
+
 
 class Message:
-    """One Write-with-Immediate and how far it was cut into packets."""
+    """One Write, plain (`imm` is None) or with an Immediate, and how far it was cut into packets; `msns` are METH's two."""
 
-    __slots__ = ("data", "imm", "msn", "offset", "va")
+    __slots__ = ("data", "imm", "msns", "offset", "va", "whole")
 
-    def __init__(self, data: memoryview, va: int, imm: int, msn: int) -> None:
-        self.data, self.va, self.imm, self.msn, self.offset = data, va, imm, msn, 0
+    def __init__(self, data: memoryview, va: int, imm: int | None, msns: tuple[int, int]) -> None:
+        self.data, self.va, self.imm, self.msns, self.offset = data, va, imm, msns, 0
+        self.whole = False  # cut to its end
 
     def cut(self, psn: int, size_bytes: int) -> Packet:
         """The next packet."""
         start, total = self.offset, len(self.data)
         end = min(start + size_bytes, total)
         self.offset = end
-        last = end == total
-        if start == 0:
-            opcode = wire.WRITE_ONLY_IMM if last else wire.WRITE_FIRST
-        else:
-            opcode = wire.WRITE_LAST_IMM if last else wire.WRITE_MIDDLE
-        return Packet(psn, opcode, (self.msn, self.msn), self.va + start, self.data[start:end], self.imm if last else None)
+        self.whole = end == total
+        opcode = OPCODES[start == 0, self.whole, self.whole and self.imm is not None]
+        return Packet(psn, opcode, self.msns, self.va + start, self.data[start:end], self.imm if self.whole else None)
 
 
 class Outgoing:
@@ -41,15 +44,16 @@ class Outgoing:
 
     __slots__ = (
         "_ends",
+        "_immediates",
         "_messages",
         "_payload_bytes",
-        "_posted",
         "_rtx",
         "_sacked",
         "acked_bytes",
         "first_psn",
         "next_psn",
         "packets",
+        "posted",
         "una",
     )
 
@@ -57,16 +61,18 @@ class Outgoing:
         self.first_psn = self.una = self.next_psn = first_psn  # first of all; oldest unacknowledged; next new one
         self.packets: dict[int, Packet] = {}  # sent, not acknowledged
         self.acked_bytes = 0
-        self._payload_bytes, self._posted = payload_bytes, 0
+        self.posted = 0  # messages ever
+        self._payload_bytes, self._immediates = payload_bytes, 0
         self._sacked = 0  # bit i: PSN una + i was acknowledged
         self._messages: deque[Message] = deque()
         self._ends: deque[int] = deque()  # last PSN of each message not yet wholly acknowledged
         self._rtx: list[int] = []  # PSNs to retransmit, a heap: oldest first
 
-    def post(self, data: memoryview, va: int, imm: int) -> None:
-        """Queues a Write-with-Immediate of `data` to the address `va`."""
-        self._messages.append(Message(data, va, imm, self._posted & MSN_MASK))
-        self._posted += 1
+    def post(self, data: memoryview, va: int, imm: int | None) -> None:
+        """Queues a Write of `data` to the address `va`, plain or with an Immediate. MSN counts all, RQMSN those with an Immediate."""
+        self._messages.append(Message(data, va, imm, (self._immediates & MSN_MASK, self.posted & MSN_MASK)))
+        self.posted += 1
+        self._immediates += imm is not None
 
     @property
     def messages(self) -> int:
@@ -85,18 +91,21 @@ class Outgoing:
             heappush(self._rtx, packet.psn)
 
     def next(self, mpr_packets: int) -> Packet | None:
-        """The next packet to send: the oldest retransmission, else a new one within the receiver's window."""
-        while self._rtx:
-            packet = self.packets.get(heappop(self._rtx))
+        """The next packet to send within the receiver's window: the oldest retransmission, else a new one."""
+        rtx, end = self._rtx, self.una + mpr_packets
+        while rtx:
+            if rtx[0] >= end:
+                return None
+            packet = self.packets.get(heappop(rtx))
             if packet is not None and packet.queued:
                 packet.queued = False
                 return packet
-        if not self._messages or self.next_psn - self.una >= mpr_packets:
+        if not self._messages or self.next_psn >= end:
             return None
         message, psn = self._messages[0], self.next_psn
         packet = self.packets[psn] = message.cut(psn, self._payload_bytes)
         self.next_psn += 1
-        if packet.imm is not None:
+        if message.whole:
             self._messages.popleft()
             self._ends.append(psn)
         return packet
@@ -141,5 +150,7 @@ class Outgoing:
 
     def clear(self) -> None:
         """Forgets everything: the QP has failed."""
+        for packet in self.packets.values():
+            packet.release()
         for pending in (self.packets, self._messages, self._ends, self._rtx):
             pending.clear()

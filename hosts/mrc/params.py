@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
@@ -12,6 +13,11 @@ from testbed.errors import UsageError
 
 ENDLESS = 1e18  # no parameter has a meaning beyond
 MOST_EVS = 256  # of a QP (MRC)
+ACK_TIMEOUT_UNIT_S = 1.024e-6  # MRC's API
+FOR_EVER = 25  # of `exponential_retries`, as MRC's API has it
+MOST_WAIT_DOUBLINGS = 6  # of the ACK timeout (ours): a QP that retries for ever still tries
+MOST_QPS = 16
+MPR_UNIT, MOST_MPR_UNITS = 128, 32  # of the receiver's window, in packets (MRC.md: 32 units = 4,096)
 
 
 @dataclass(frozen=True)
@@ -25,6 +31,8 @@ class MrcParams:
     payload_bytes: int = 4096
     udp_port: int = UDP_PORT
     initial_psn: int = -1  # first PSN of every send QP; -1 draws it from the seed
+    qps: int = 1  # QPs to each peer, the same number at both ends; messages take them in turn
+    write_bytes: int = 0  # a longer message goes out as plain Writes of so many bytes and a last Write with Immediate; 0 = as one Write
     # EVs
     evs: int = 0  # EVs a QP, rounded up to the same number on every plane and path; 0 = one a path, 256 at most (MRC: 128 to 256)
     ev_min_active: int = 1  # never spray over fewer; 0 = a quarter of the set (MRC's example); more than 1 costs where the sender names paths
@@ -49,10 +57,11 @@ class MrcParams:
     rack_widen_max: float = 4.0  # cap of the allowance's widening after false alarms
     rack_decay_s: float = 5.0  # each such time halves the widening
     late_packets: float = 15.0  # deepest queue of a switch: a missing packet may lie in one, then its path is left, but not yet called bad
-    pto_min_s: float = 0.004
-    rto_min_s: float = 0.250  # a repeated probe timeout that reaches it counts as a retry
-    rto_max_s: float = 4.0
-    rto_retries: int = 7
+    pto_min_s: float = 0.004  # least probe timeout; it doubles up to the ACK timeout, from which on each one counts as a retry
+    # MRC's API names the next three and their limits; the values are not published: ours, about 19 s without any acknowledgement
+    ack_timeout_exponent: int = 18  # ACK timeout = 1.024 us x 2^exponent
+    linear_retries: int = 7  # retries an ACK timeout apart, at most 7
+    exponential_retries: int = 5  # further ones, each after twice the wait of the one before; 25 = for ever
     # Window
     cwnd_initial_packets: int = 2  # 0 = the largest window, as UEC has it; few, because senders that begin at once trim each other
     cwnd_min_packets: int = 1
@@ -72,6 +81,27 @@ class MrcParams:
     base_rtt_window_s: float = 600.0  # long: the tables are static, and a standing queue must not pass for the base RTT
     idle_probes: int = 4  # sent on each EV when the QP is connected, one at a time, to see the RTT of the idle fabric
 
+    @property
+    def ack_timeout_s(self) -> float:
+        """How long the peer may acknowledge nothing before it counts as a retry."""
+        return ACK_TIMEOUT_UNIT_S * float(1 << self.ack_timeout_exponent)
+
+    def wait_s(self, retries: int) -> float:
+        """How long it may acknowledge nothing after so many retries."""
+        doublings = max(0, retries - self.linear_retries)
+        return self.ack_timeout_s * float(1 << min(doublings, MOST_WAIT_DOUBLINGS))
+
+    @property
+    def most_retries(self) -> float:
+        """Retries before the QP fails; infinite if it never does."""
+        return math.inf if self.exponential_retries == FOR_EVER else self.linear_retries + self.exponential_retries
+
+    @property
+    def backstop_s(self) -> float:
+        """How long all retries take together."""
+        most = self.most_retries
+        return sum(map(self.wait_s, range(int(most) + 1))) if most < math.inf else most
+
     def __post_init__(self) -> None:
         wrong = [problem for bad, problem in self._checks() if bad]
         if wrong:
@@ -87,7 +117,10 @@ class MrcParams:
             (bool(not_positive), f"{', '.join(not_positive)} must be above 0"),
             (not 1 <= self.payload_bytes <= 61_440, "payload_bytes must be 1 to 61440"),
             (self.udp_port not in UDP_PORTS, f"udp_port must be one of {sorted(UDP_PORTS)}"),
-            (self.mpr_packets % 128 != 0 or not 128 <= self.mpr_packets <= 4096, "mpr_packets must be a multiple of 128, 128 to 4096"),
+            (
+                self.mpr_packets % MPR_UNIT != 0 or not 1 <= self.mpr_packets // MPR_UNIT <= MOST_MPR_UNITS,
+                "mpr_packets must be a multiple of 128, 128 to 4096",
+            ),
             (not 0 <= self.receiver_penalty <= 127, "receiver_penalty must be 0 to 127"),
             (not 0 <= self.evs <= MOST_EVS, f"evs must be 0 (one a path) to {MOST_EVS}"),
             (not self._windows_in_order(), "cwnd must obey min <= initial <= max"),
@@ -95,7 +128,10 @@ class MrcParams:
                 not all(0 <= share <= 1 for share in (self.empty_delay_share, self.adapt_below, self.adapt_kept)),
                 "empty_delay_share, adapt_below and adapt_kept must be 0 to 1",
             ),
-            (self.rto_min_s > self.rto_max_s, "rto_min_s must not be above rto_max_s: no timeout would count, and no QP would ever fail"),
+            (not 1 <= self.qps <= MOST_QPS, f"qps must be 1 to {MOST_QPS}"),
+            (not 0 <= self.ack_timeout_exponent <= 31, "ack_timeout_exponent must be 0 to 31"),
+            (not 0 <= self.linear_retries <= 7, "linear_retries must be 0 to 7"),
+            (not 0 <= self.exponential_retries <= FOR_EVER, f"exponential_retries must be 0 to {FOR_EVER} (for ever)"),
             (not -1 <= self.initial_psn < 1 << 24, "initial_psn must have 24 bits, or be -1"),
             (not 0 <= self.idle_probes <= 1000, "idle_probes must be 0 to 1000"),
             (not 0 <= self.probe_jitter < 1, "probe_jitter must be 0 to 1"),
@@ -128,13 +164,13 @@ class MrcParams:
         return cls(**{name: known[name](value) for name, value in raw.items()})
 
 
-_AT_LEAST_ONE = ("probe_successes", "port_up_probes", "ack_every", "rto_retries", "cwnd_min_packets", "rack_widen_max")
+_AT_LEAST_ONE = ("probe_successes", "port_up_probes", "ack_every", "cwnd_min_packets", "rack_widen_max")
 _AT_LEAST_ZERO = (
     "ev_min_active", "probe_interval_max_s", "link_rate_bps", "rack_rttvar", "late_packets", "probe_rtts", "ack_gap_delay_s",
-    "target_delay_share",
+    "target_delay_share", "write_bytes",
 )  # fmt: skip
 _POSITIVE = (
     "probe_interval_s", "probe_rate_max", "ack_delay_s", "initial_rtt_s", "rack_srtt", "rack_min_s", "rack_decay_s", "pto_min_s",
-    "rto_min_s", "rto_max_s", "target_delay_min_s", "base_rtt_window_s", "bdp_min_packets", "delay_gain", "fair_increase",
+    "target_delay_min_s", "base_rtt_window_s", "bdp_min_packets", "delay_gain", "fair_increase",
     "fast_increase", "far_scale",
 )  # fmt: skip

@@ -7,11 +7,10 @@ from collections.abc import Iterator
 
 from hosts.core import Completion, PathSpec, Transmit
 from hosts.mrc.frames import Framer, NackFields, SackFields
-from hosts.mrc.params import MrcParams
+from hosts.mrc.params import MPR_UNIT, MrcParams
 from hosts.wire import A_BIT, DUPLICATE, HELD, NACKED, PSN_MASK, RTX_BIT, SKIP_NONE, SKIP_ONCE, unwrap
 
 BITMAP_BITS = 64
-MPR_UNIT = 128
 RECEIVED_UNIT_BYTES = 256
 MOST_READY = 1024  # SACKs and NACKs that wait; a flood of duplicates or probes asks for more than can be sent, and the newest say most
 
@@ -24,6 +23,7 @@ class ReceiveQp:
     ) -> None:
         self.peer, self.qp = peer, qp
         self.received_packets = 0
+        self.completed: list[Completion] = []  # in order, until whoever drives the QP takes them
         self._paths, self._params, self._region, self._rkey, self._base = paths, params, region, rkey, base
         self._framer: Framer | None = None
         self._first = self._cack = -1

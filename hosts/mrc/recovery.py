@@ -8,7 +8,7 @@ from typing import Any
 
 from hosts.mrc.loss import Packet
 
-TRIMMED, TIMEOUT = "trimmed", "timeout"  # causes beside the verdicts of `hosts.mrc.loss`
+TRIMMED, TIMEOUT, REFUSED = "trimmed", "timeout", "refused"  # causes beside the verdicts of `hosts.mrc.loss`
 STEP = 1.02  # a bucket's upper bound by its lower one: quantiles are right to 1 %
 LEAST = 1e-6  # smaller values count as this
 DIGITS = 6

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 from hosts.mrc.ev import LOCAL_DOWN, Ev
 from hosts.mrc.evs import EvSet
 from hosts.mrc.frames import SackFields
-from hosts.mrc.loss import Flight, Packet, Tx
+from hosts.mrc.loss import Flight, Tx
 from hosts.mrc.message import Outgoing
-from hosts.mrc.recovery import TIMEOUT, TRIMMED, Recoveries
+from hosts.mrc.recovery import TIMEOUT, Recoveries
 from hosts.mrc.verdicts import Verdicts
 from hosts.mrc.window import RttEstimator, Window
 from hosts.wire import DUPLICATE, NACKED
@@ -44,9 +44,9 @@ class Repair:
             if tx.open:
                 self._lost(now, tx, "loss_rack")
 
-    def judge_elders(self, now: float, packet: Packet, arrived: Tx) -> None:
+    def judge_elders(self, now: float, elders: Iterable[Tx], arrived: Tx) -> None:
         """A copy arrived, and earlier transmissions of the packet had not: those sent well before it are lost."""
-        for tx in packet.elder:
+        for tx in elders:
             if tx.order < arrived.order and not tx.condemned and not tx.trimmed and self._flight.is_outrun(tx, arrived, now):
                 self._recoveries.add(TIMEOUT, arrived.sent_s - tx.sent_s, self._rtt.srtt_s)
                 self._lost(now, tx, "loss_rack")
@@ -66,11 +66,11 @@ class Repair:
         for ev in evs:
             ev.sent.clear()
 
-    def trimmed(self, tx: Tx) -> None:
-        """Queues the trimmed packet, unless a newer transmission is under way."""
+    def refused(self, tx: Tx, cause: str) -> None:
+        """Queues the packet of which only the header arrived, or that was not taken, unless a newer transmission is under way."""
         packet = tx.packet
         if packet.tx is not None and not packet.tx.open:
-            packet.failed = TRIMMED, tx
+            packet.failed = cause, tx
             self._outgoing.again(packet)
 
     def _covered(self, psn: int) -> bool:
@@ -98,9 +98,10 @@ class Repair:
             self._window.on_mass_loss(now)
 
     def _retransmit(self, tx: Tx, reason: str) -> None:
-        """Queues the packet of a lost transmission, unless another one is still open."""
+        """Queues the packet of a lost transmission, unless it is settled or another one is still open."""
         packet = tx.packet
-        still_open = (packet.tx is not None and packet.tx.open) or any(elder.open for elder in packet.elder)
-        if not packet.queued and not still_open:
+        if packet.tx is None or packet.tx.open or packet.queued:
+            return
+        if not any(elder.open for elder in packet.elder):
             packet.failed = reason, tx
             self._outgoing.again(packet)

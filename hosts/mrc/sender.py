@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Collection, Iterator
 from random import Random
 
@@ -16,8 +16,8 @@ from hosts.mrc.idle import IdleProbes, Lifeline
 from hosts.mrc.loss import Allowance, Flight, Packet, Tx
 from hosts.mrc.message import Outgoing
 from hosts.mrc.nscc import NsccWindow
-from hosts.mrc.params import MrcParams
-from hosts.mrc.recovery import Recoveries
+from hosts.mrc.params import MOST_MPR_UNITS, MPR_UNIT, MrcParams
+from hosts.mrc.recovery import REFUSED, TRIMMED, Recoveries
 from hosts.mrc.repair import Repair
 from hosts.mrc.sent import Sent
 from hosts.mrc.verdicts import PathHistory, Verdicts
@@ -27,14 +27,18 @@ from testbed.errors import UsageError
 
 
 class SendQp:
-    """Writes to one peer. Times are CLOCK_MONOTONIC seconds; PSNs are endless inside, 24 bits on the wire."""
+    """Writes to one peer; `place` is its number among the QPs to that peer.
+
+    Times are CLOCK_MONOTONIC seconds; PSNs are endless inside, 24 bits on the wire.
+    """
 
     def __init__(
-        self, peer: str, qp: int, paths: tuple[PathSpec, ...], params: MrcParams, rng: Random, events: list[Event], recoveries: Recoveries
-    ) -> None:
+        self, peer: str, qp: int, paths: tuple[PathSpec, ...], params: MrcParams, rng: Random, events: list[Event],
+        recoveries: Recoveries, place: int = 0,
+    ) -> None:  # fmt: skip
         self.peer, self.qp = peer, qp
         first_psn = rng.randrange(1 << wire.PSN_BITS) if params.initial_psn < 0 else params.initial_psn
-        self.evs = EvSet(paths, params, rng)
+        self.evs = EvSet(paths, params, rng, place)
         self.rtt = RttEstimator(params)
         self.idle, self.lifeline = IdleProbes(self.evs, params), Lifeline(self.evs, params)
         self.window: Window = NsccWindow(params, self.rtt, paths)
@@ -43,6 +47,7 @@ class SendQp:
         self.verdicts = Verdicts(self.evs, params, self.rtt, self.allowance, PathHistory(peer, qp, events))
         self.error: QpError | None = None
         self.tx_packets = self.rtx_packets = self.trimmed_packets = self.marked_packets = 0
+        self.nacks: Counter[str] = Counter()  # that named something under way, by reason
         self._params, self._events, self._recoveries = params, events, recoveries
         self._framer: Framer | None = None
         self._rkey = self._base = self._penalty = 0
@@ -62,16 +67,20 @@ class SendQp:
         self._framer, self._rkey, self._base, self._mpr = framer, rkey, base, mpr_packets
         self._sent = Sent(mpr_packets)
 
-    def post(self, data: memoryview, remote_offset: int, imm: int) -> None:
-        """Queues a Write-with-Immediate."""
+    def post(self, data: memoryview, remote_offset: int, imm: int | None) -> None:
+        """Queues a Write of bytes, plain or with an Immediate."""
         if self.error is None:
-            flat = data if data.format == "B" and data.ndim == 1 else data.cast("B")
-            self._outgoing.post(flat, self._base + remote_offset, imm)
+            self._outgoing.post(data, self._base + remote_offset, imm)
 
     @property
-    def outstanding_messages(self) -> int:
-        """Messages posted that are not wholly acknowledged: their data must not change."""
-        return self._outgoing.messages
+    def posted(self) -> int:
+        """Messages posted so far."""
+        return self._outgoing.posted
+
+    @property
+    def done(self) -> int:
+        """Messages that are wholly acknowledged: always the first ones posted."""
+        return self._outgoing.posted - self._outgoing.messages
 
     @property
     def first_psn(self) -> int:
@@ -184,28 +193,35 @@ class SendQp:
         self.heard = True
         trigger = self._outgoing.packets.get(named)
         known = trigger.named(say.entropy, say.stamp) if trigger is not None and not say.cc_flags & DUPLICATE else None
+        elders = trigger.elder if trigger is not None and known is not None else ()
         self._repair.wrong_verdicts(now, named, say)
         acked = self._outgoing.acknowledge(now, cack, base, say.bitmap, known, self.flight.arrived)
         self._learn(now, acked, known, say.cc_flags & HELD != 0, say.skip == wire.SKIP_ONCE)
+        wrong = None
         if self._is_news(say.number):
             self._repair.on_news(now, base, say)
-            self._heed_penalty(say.penalty)
-        if known is not None and trigger is not None and trigger.count > 1:
-            self._repair.judge_elders(now, trigger, known)
+            wrong = self._heed(say)
+        if elders and known is not None:
+            self._repair.judge_elders(now, elders, known)
         if say.skip != SKIP_NONE:
             self._skip(now, say)
-        return None
+        return wrong
 
-    def _heed_penalty(self, penalty: int) -> None:
-        if penalty != self._penalty:
-            self._penalty = penalty
-            self.window.on_penalty(penalty)
+    def _heed(self, say: SackFields) -> str | None:
+        """What the receiver wants of the sender: its penalty, its window. Returns the reason to count if the window is none, else None."""
+        if say.penalty != self._penalty:
+            self._penalty = say.penalty
+            self.window.on_penalty(say.penalty)
+        if not 1 <= say.mpr <= MOST_MPR_UNITS:
+            return "mpr_out_of_range"
+        self._mpr = say.mpr * MPR_UNIT
+        return None
 
     def _skip(self, now: float, say: SackFields) -> None:
         """The receiver asks for another EV than the named one: once, because it met congestion, or for good."""
-        if say.entropy >= len(self.evs):
+        ev = self.evs.numbered(say.entropy)
+        if ev is None:
             return
-        ev = self.evs.evs[say.entropy]
         if say.skip == wire.SKIP_ONCE:
             self.marked_packets += 1
             ev.marked_packets += 1
@@ -214,27 +230,38 @@ class SendQp:
             self.verdicts.leave(now, ev, None, "always_skip")
 
     def on_nack(self, now: float, say: NackFields) -> str | None:
-        """Takes a NACK of a trimmed packet. Returns the reason to count when it names nothing that is known, else None.
-
-        The transmission did arrive, without its data: no loss, and no evidence against any other (see `hosts.mrc.loss`).
-        """
-        if say.reason not in wire.TRIMMED_DSCPS:
+        """Takes a NACK. Returns the reason to count when it names nothing that is known, else None."""
+        name = wire.NACK_REASONS.get(say.reason)
+        if name is None:
             return "nack_reason"
         packet = self._outgoing.unacknowledged(say.psn)
         tx = None if packet is None else self.flight.under_way(packet, say.entropy, say.stamp)
         if tx is None:
             return "nack_unknown"
-        self.trimmed_packets += 1
-        tx.ev.trimmed_packets += 1
+        self.nacks[name] += 1
+        if say.reason == wire.UNEXPECTED_EVENT:
+            self.fail("the peer met an UNEXPECTED_EVENT")
+        else:
+            self._on_refused(now, tx, say.reason)
+        return None
+
+    def _on_refused(self, now: float, tx: Tx, reason: int) -> None:
+        """`tx` did arrive, without its data or without being taken: no loss, and no evidence against any other (see `hosts.mrc.loss`)."""
+        trimmed = reason in wire.TRIMMED_DSCPS
         self.flight.trimmed(tx)
         if tx.condemned:
             self.verdicts.overturn(now, tx)
-        self.evs.skip(tx.ev)
-        self.window.on_trimmed(now)
-        self._repair.trimmed(tx)
+        if trimmed:
+            self.trimmed_packets += 1
+            tx.ev.trimmed_packets += 1
+            self.evs.skip(tx.ev)
+        if reason != wire.PSN_OOR_WINDOW:
+            self.window.on_trimmed(now)
+        self._repair.refused(tx, TRIMMED if trimmed else REFUSED)
         self.lifeline.end()
-        self._backoff.heard(now)
-        return None
+        given_up = self._backoff.heard(now)
+        if given_up is not None:
+            self.fail(given_up)
 
     def _is_news(self, number: int) -> bool:
         """False for an overtaken SACK: it still acknowledges, but what it misses may have arrived since."""
@@ -292,9 +319,10 @@ class SendQp:
         Raises:
             UsageError: the QP has no such EV.
         """
-        unknown = sorted(number for number in ev_numbers if not 0 <= number < len(self.evs))
+        unknown = sorted(number for number in ev_numbers if self.evs.numbered(number) is None)
         if unknown:
-            raise UsageError(f"QP {self.qp} to {self.peer} has no EV {unknown[0]}: its EVs are 0 to {len(self.evs) - 1}")
+            first, last = self.evs.evs[0].index, self.evs.evs[-1].index
+            raise UsageError(f"QP {self.qp} to {self.peer} has no EV {unknown[0]}: its EVs are {first} to {last}")
         return self.evs.named(links, ev_numbers)
 
     def deny(self, now: float, links: Collection[str], ev_numbers: Collection[int], on: bool) -> list[int]:
@@ -335,7 +363,7 @@ class SendQp:
         """Sends the oldest packet again on another EV, without judging the first: the answer will tell. In the end, the QP fails."""
         reason = self._backoff.passed(now)
         if reason is not None:
-            self._fail(reason)
+            self.fail(reason)
             return
         oldest = self.flight.oldest()
         if oldest is not None:
@@ -343,7 +371,8 @@ class SendQp:
             self._urgent.append((oldest.packet, None))
         self.lifeline.begin(now)
 
-    def _fail(self, reason: str) -> None:
+    def fail(self, reason: str) -> None:
+        """The QP has failed for good: lets go of all data. What still comes for it is the caller's to count."""
         self.error = QpError(self.peer, reason)
         self.flight.clear()
         self._outgoing.clear()

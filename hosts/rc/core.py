@@ -89,8 +89,10 @@ class RcCore:
         qp = self._receivers[peer] = ReceiveQp(attributes, self._params, self._region, self._drops)
         self._receiver_of_qpn[own["qpn"]] = qp
 
-    def post_write(self, now: float, peer: str, data: memoryview, remote_offset: int, imm: int) -> None:
-        """Queues a Write-with-Immediate; UsageError if there is no connected send QP to `peer`, or it is closed."""
+    def post_write(self, now: float, peer: str, data: memoryview, remote_offset: int, imm: int | None) -> None:
+        """Queues a Write-with-Immediate; UsageError if there is no connected send QP to `peer`, it is closed, or `imm` is None."""
+        if imm is None:
+            raise UsageError("RoCE RC is built here for Writes with Immediate only: give an immediate")
         if self._closing:
             raise UsageError(f"{self._name} has closed its QP to {peer}: post before `close`")
         if peer not in self._senders:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from typing import Any
 
+from hosts.mrc.params import ACK_TIMEOUT_UNIT_S as MRC_ACK_TIMEOUT_UNIT_S
 from hosts.mrc.params import MrcParams
 from hosts.rc.params import RcParams
 from testbed.report import effects
@@ -25,7 +26,7 @@ TRANSPORT_OF_ARM: Mapping[str, str] = {**RUN_ARMS, "mrc-bgp": "mrc", "rc-bgp-ovs
 BGP_TIMERS = (
     "profile", "keepalive_s", "hold_s", "connect_retry_s", "advertisement_interval_s", "coalesce_ms", "fast_external_failover", "bfd",
 )  # fmt: skip
-MRC_TIMERS = ("pto_min_s", "rto_min_s", "rto_retries", "probe_interval_s", "probe_successes")
+MRC_TIMERS = ("pto_min_s", "rto_min_s", "rto_retries", "probe_interval_s", "probe_successes")  # the second and third of old runs
 SWITCHING: Mapping[str, str] = {"ovs": "Open vSwitch", "frr": "FRR routers"}
 ACK_TIMEOUT_UNIT_S = 4.096e-6  # InfiniBand: local ACK timeout = 4.096 us x 2^exponent
 
@@ -148,8 +149,16 @@ def mrc_line(data: RunData) -> str:
         told = transport_parameters(run)
         if TRANSPORT_OF_ARM.get(run.arm) == "mrc":
             shown = [_setting(name, told[name]) for name in MRC_TIMERS if told.get(name) is not None]
-            return f"MRC: {', '.join(shown)}"
+            return f"MRC: {', '.join([*_mrc_retries(told), *shown])}"
     return ""
+
+
+def _mrc_retries(told: Mapping[str, Any]) -> list[str]:
+    """The ACK timeout and the retries; nothing of a run from before MRC's API named them."""
+    exponent, linear, exponential = (told.get(name) for name in ("ack_timeout_exponent", "linear_retries", "exponential_retries"))
+    if "rto_retries" in told or not isinstance(exponent, int | float) or not -64 <= exponent <= 64:
+        return []
+    return [f"ACK timeout {MRC_ACK_TIMEOUT_UNIT_S * 2.0**exponent:.2g} s, {linear} linear and {exponential} exponential retries"]
 
 
 def _setting(name: str, value: Any) -> str:

@@ -96,8 +96,8 @@ class Pair:
         settings = MrcParams.from_mapping({"initial_psn": 1000, "idle_probes": 0, "cwnd_initial_packets": 0, **params})
         self.region = bytearray(PAIR_BYTES)
         self.a, self.b = connected(settings, paths, self.region, 1)
-        attributes, send_qp = self.b.attributes(), self.a.attributes()["send_qps"]["b"]
-        self.rkey, self.base, self.qp = attributes["rkey"], attributes["base"], attributes["receive_qps"]["a"]
+        attributes, send_qp = self.b.attributes(), self.a.attributes()["send_qps"]["b"][0]
+        self.rkey, self.base, self.qp = attributes["rkey"], attributes["base"], attributes["receive_qps"]["a"][0]
         self.framer = Framer("fd00::a", "fd00::b", send_qp, self.qp, wire.UDP_PORT)
         self.answering_framer = Framer("fd00::b", "fd00::a", 1, send_qp, wire.UDP_PORT)  # for SACKs and NACKs that b did not send
 

@@ -122,14 +122,14 @@ def mrc_framer(duel: Duel, to: str, kind: str) -> Framer:
     own = {"receive": "send_qps", "send": "receive_qps"}[kind]
     theirs = {"receive": "receive_qps", "send": "send_qps"}[kind]
     addresses = {"a": A, "b": B}
-    return Framer(addresses[peer], addresses[to], duel.attributes[peer][own][to], duel.attributes[to][theirs][peer], wire.UDP_PORT)
+    return Framer(addresses[peer], addresses[to], duel.attributes[peer][own][to][0], duel.attributes[to][theirs][peer][0], wire.UDP_PORT)
 
 
 def mrc_first_psn(duel: Duel, to: str, kind: str) -> int:
     """Of what the peer of `to` sends to its receive QP, or of what its send QP sends to the peer."""
     peer = "b" if to == "a" else "a"
     source, target = (peer, to) if kind == "receive" else (to, peer)
-    return int(duel.attributes[source]["first_psns"][target])
+    return int(duel.attributes[source]["first_psns"][target][0])
 
 
 def mrc_data(duel: Duel, to: str, psn_ahead: int, va: int, rkey: int) -> bytes:
@@ -325,7 +325,7 @@ def sealed_noise(duel: Duel, to: str, rng: Random) -> bytes:
         psn = rc_first_psn(duel, to, kind) + rng.choice((0, 1, rng.getrandbits(24)))
         return rc_packet(duel, to, kind, opcode, psn, b"", content)
     addresses = {"a": A, "b": B}
-    qps = [duel.attributes[to][kind][peer] for kind in ("send_qps", "receive_qps")]
+    qps = [duel.attributes[to][kind][peer][0] for kind in ("send_qps", "receive_qps")]
     opcode, bits = rng.choice(tuple(wire.OPCODES)), rng.getrandbits(4)
     bth = wire.BTH.pack(
         opcode=opcode, pad=bits >> 2, ts=bits >> 1 & 1, rtx=bits & 1, destination_qp=rng.choice(qps), psn=rng.getrandbits(24)

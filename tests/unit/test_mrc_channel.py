@@ -134,19 +134,19 @@ def test_a_lost_tail_retires_its_path() -> None:
 
 def test_all_paths_dead_is_a_qp_error_with_a_reason_within_the_budget() -> None:
     dead = tuple((path, START_S + 0.01, START_S + 900) for path in range(4))
-    world = World(Conditions(dead=dead), rto_max_s=1.0, rto_retries=5)
+    world = World(Conditions(dead=dead), linear_retries=5, exponential_retries=2)
     world.post(1 << 20)
     world.run(30)
     (error,) = world.errors
     assert error.peer == "b"
-    assert "5 retries" in error.reason
+    assert "5 linear and 2 exponential retries" in error.reason
     assert world.channel.now < START_S + 10
     assert [event.fields["reason"] for event in world.events if event.event == "qp_error"] == [error.reason]
 
 
 def test_a_failed_qp_is_silent() -> None:
     dead = tuple((path, START_S, START_S + 900) for path in range(4))
-    world = World(Conditions(dead=dead), rto_max_s=0.3, rto_retries=1)
+    world = World(Conditions(dead=dead), linear_retries=1, exponential_retries=0)
     world.post(8192)
     world.run(30)
     world.post(8192)
@@ -295,7 +295,7 @@ def test_a_second_outage_is_noticed_as_soon_as_the_first() -> None:
 
 def test_answered_probes_alone_do_not_keep_a_qp_alive() -> None:
     """A path that carries probes but no data is no path."""
-    world = World(Conditions(), 1, rto_max_s=1.0, rto_retries=3)
+    world = World(Conditions(), 1, exponential_retries=2)
     copies, last = world.channel._copies, [0]
     world.channel.on_send = lambda now, host, path, transmit: last.__setitem__(0, len(transmit.payload))
     world.channel._copies = lambda index, path: 0 if last[0] else copies(index, path)  # type: ignore[method-assign]
@@ -310,7 +310,7 @@ def test_nothing_is_remembered_of_what_is_done() -> None:
     for _ in range(4):
         world.post(1 << 20, 0)
         world.run(20)
-    sender, receiver = world.a._send["b"], world.b._receive["a"]
+    sender, receiver = world.a._send["b"].qps[0], world.b._receive["a"].qps[0]
     out = sender._outgoing
     rest = (out.packets, out._messages, out._ends, out._rtx, sender._urgent, receiver._imms, receiver.ready)
     assert [len(each) for each in rest] == [0] * len(rest)

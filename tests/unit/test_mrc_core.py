@@ -343,7 +343,7 @@ def test_the_base_rtt_is_forgotten_after_its_window() -> None:
         ({"udp_port": 80}, "4791"), ({"cwnd_min_packets": 99, "cwnd_initial_packets": 16}, "min <= initial <= max"),
         ({"evs": float("inf")}, "evs must be a number"), ({"rack_rttvar": float("nan")}, "rack_rttvar must be a number"),
         ({"link_rate_bps": 10**400}, "link_rate_bps must be a number"),
-        ({"link_rate_bps": -1}, "link_rate_bps must be at least 0"), ({"rto_min_s": 5}, "no QP would ever fail"),
+        ({"link_rate_bps": -1}, "link_rate_bps must be at least 0"), ({"linear_retries": 8}, "linear_retries must be 0 to 7"),
         ({"pto_min_s": 0, "ack_every": 0}, "ack_every must be at least 1; pto_min_s must be above 0"),
     ],
 )  # fmt: skip

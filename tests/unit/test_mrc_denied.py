@@ -22,7 +22,7 @@ def probed(transmits: list[Transmit]) -> list[int]:
 
 def lose(pair: Pair, ev: int) -> None:
     """`ev` is ASSUMED_BAD."""
-    qp = pair.a._send["b"]
+    qp = pair.a._send["b"].qps[0]
     qp.verdicts.leave(NOW, qp.evs.evs[ev], None, "always_skip")
     pair.a.take_events()
 
@@ -87,7 +87,7 @@ def test_an_ev_that_was_bad_when_denied_must_prove_itself_when_allowed() -> None
 def test_an_ev_whose_packets_were_lost_while_it_was_denied_must_prove_itself_when_allowed() -> None:
     pair = Pair()
     pair.a.deny(NOW, (), {"b": [1]}, on=True)
-    qp = pair.a._send["b"]
+    qp = pair.a._send["b"].qps[0]
     qp.verdicts.leave(NOW, qp.evs.evs[1], None, "loss_fifo")
     assert states(pair.a)[1] == "DENIED"
     pair.a.deny(NOW + 1, (), {"b": [1]}, on=False)

@@ -39,8 +39,9 @@ class Chaos:
     """A pair whose packets arrive in any order, not at all, twice, or trimmed: paths here are not FIFO."""
 
     def __init__(self, seed: int, paths: int, kindness: float) -> None:
-        self.pair, self.rng, self.now, self.kindness = Pair(paths, rto_max_s=0.3, rto_retries=200), Random(seed), NOW, kindness
-        self.qp = self.pair.a._send["b"]
+        self.pair = Pair(paths, ack_timeout_exponent=15, exponential_retries=25)
+        self.rng, self.now, self.kindness = Random(seed), NOW, kindness
+        self.qp = self.pair.a._send["b"].qps[0]
         self.ways: tuple[list[bytes], list[bytes]] = [], []  # on their way to b, and to a
         self.completed: list[int] = []
         self.sent = bytearray(PAIR_BYTES)
@@ -100,8 +101,8 @@ class Liar:
 
     def __init__(self, seed: int) -> None:
         self.rng = Random(seed)
-        self.pair, self.now = Pair(self.rng.randrange(1, 5), rto_retries=1000), NOW
-        self.qp = self.pair.a._send["b"]
+        self.pair, self.now = Pair(self.rng.randrange(1, 5), exponential_retries=25), NOW
+        self.qp = self.pair.a._send["b"].qps[0]
         self.pair.a.post_write(NOW, "b", memoryview(bytes(PAIR_BYTES)), 0, 1)
 
     def lie(self) -> None:
@@ -150,9 +151,9 @@ def test_the_books_are_really_looked_at() -> None:
 
 
 def test_a_failed_qp_takes_no_verdicts_back_and_makes_no_new_ones() -> None:
-    pair = Pair(4, rto_max_s=0.3, rto_retries=1)
+    pair = Pair(4, linear_retries=1, exponential_retries=0)
     packets = pair.send(12 * 4096)
-    qp, now = pair.a._send["b"], NOW
+    qp, now = pair.a._send["b"].qps[0], NOW
     *_, nacked = answers(pair, wire.trimmed(packets[0]), *packets[4:8])
     tell(pair, nacked)  # p1 to p3 are overtaken on their paths, which is no proof while NACKed data is missing
     late = answers(pair, packets[0], packets[11])
@@ -170,7 +171,7 @@ def test_a_failed_qp_takes_no_verdicts_back_and_makes_no_new_ones() -> None:
 
 def test_a_full_window_is_not_ready_until_something_leaves_it() -> None:
     pair = Pair(4, cwnd_initial_packets=4)
-    qp = pair.a._send["b"]
+    qp = pair.a._send["b"].qps[0]
     packets = pair.send(12 * 4096)
     assert len(packets) == 4
     assert not qp.ready
@@ -182,7 +183,7 @@ def test_a_full_window_is_not_ready_until_something_leaves_it() -> None:
 def test_a_window_that_fills_with_the_last_packet_that_the_caller_takes_is_known_to_be_full() -> None:
     """The window grows only while it is what holds the job back, and whoever takes packets one by one must not hide that."""
     pair = Pair(4, cwnd_initial_packets=2)
-    qp = pair.a._send["b"]
+    qp = pair.a._send["b"].qps[0]
     pair.a.post_write(NOW, "b", memoryview(bytes(12 * 4096)), 0, 1)
     taken = pair.a.transmit(NOW)
     packets = [on_wire(next(iter(taken))) for _ in range(2)]

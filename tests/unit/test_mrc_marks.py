@@ -83,7 +83,7 @@ def test_a_marked_probe_is_only_answered() -> None:
 
 def test_the_sender_skips_the_marked_ev_and_tells_the_window() -> None:
     pair = Pair()
-    window = pair.a._send["b"].window = Watched()
+    window = pair.a._send["b"].qps[0].window = Watched()
     packets = pair.send(6 * 4096)
     tell(pair, *answers(pair, wire.marked(packets[0])), now=NOW + 0.001)
     assert [row[2] for row in pair.a.path_rows()].count("SKIP") == 1
@@ -96,7 +96,7 @@ def test_the_sender_skips_the_marked_ev_and_tells_the_window() -> None:
 
 def test_the_window_is_told_of_each_trimmed_packet() -> None:
     pair = Pair()
-    window = pair.a._send["b"].window = Watched()
+    window = pair.a._send["b"].qps[0].window = Watched()
     packets = pair.send(6 * 4096)
     tell(pair, *answers(pair, *(wire.trimmed(packet) for packet in packets[:2])))
     assert window.told == [("trimmed",), ("trimmed",)]
@@ -175,7 +175,7 @@ def test_a_single_ev_that_is_always_marked_carries_everything() -> None:
 
 def test_the_penalty_is_sent_and_handed_on_when_it_changes() -> None:
     pair = Pair(receiver_penalty=64)
-    window = pair.a._send["b"].window = Watched()
+    window = pair.a._send["b"].qps[0].window = Watched()
     for _ in range(2):
         tell(pair, *answers(pair, *pair.send()))
     assert window.told.count(("penalty", 64)) == 1

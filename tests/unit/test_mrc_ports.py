@@ -203,7 +203,7 @@ def test_packets_that_arrive_although_their_port_went_down_widen_nothing() -> No
     world = World(paths=4, seed=3)
     world.post_row([1 << 17] * 8)
     world.run_on(0.004)
-    qp = world.a._send["b"]
+    qp = world.a._send["b"].qps[0]
     allowance = qp.allowance
     qp.on_ports(world.channel.now, 1, 0)  # the channel has one port: all EVs, and what is under way arrives all the same
     world.run(20)

@@ -44,8 +44,9 @@ def parameters(draw: st.DrawFn) -> MrcParams:
         "idle_probes": draw(st.sampled_from([0, 2])),
         "link_rate_bps": draw(st.sampled_from([0.0, 50e6])),
         "trimming": draw(st.booleans()),
-        "rto_max_s": draw(st.sampled_from([0.5, 4.0])),
-        "rto_retries": draw(st.sampled_from([1, 7])),
+        "ack_timeout_exponent": draw(st.sampled_from([12, 18])),
+        "linear_retries": draw(st.sampled_from([0, 7])),
+        "exponential_retries": draw(st.sampled_from([0, 3, 5])),
         "qps": draw(st.sampled_from([1, 1, 3])),
         "write_bytes": draw(st.sampled_from([0, 0, 2048])),
     }

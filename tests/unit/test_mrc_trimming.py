@@ -154,7 +154,7 @@ def test_the_trimmed_packet_leaves_the_window_at_once() -> None:
     assert len(packets) == 4
     for answer in answers(pair, *(wire.trimmed(packet) for packet in packets)):
         pair.a.on_datagram(NOW, 0, memoryview(on_wire(answer)))
-    assert pair.a._send["b"].flight.count == 0
+    assert pair.a._send["b"].qps[0].flight.count == 0
     assert psn_of(on_wire(next(iter(pair.a.transmit(NOW))))) == 1000
 
 
@@ -176,7 +176,8 @@ def test_the_trimmed_ev_is_skipped_once() -> None:
         (NackFields(1, 0, 999, wire.timestamp(NOW)), "nack_unknown"),
         (NackFields(1, 77, 1000, wire.timestamp(NOW)), "nack_unknown"),
         (NackFields(1, 0, 1000, 1), "nack_unknown"),
-        (NackFields(0x19, 0, 1000, wire.timestamp(NOW)), "nack_reason"),
+        (NackFields(0x19, 77, 1000, wire.timestamp(NOW)), "nack_unknown"),
+        (NackFields(0x33, 0, 1000, wire.timestamp(NOW)), "nack_reason"),
     ],
 )
 def test_a_nack_that_names_nothing_known_is_counted_and_changes_nothing(say: NackFields, reason: str) -> None:
