@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from hosts.commands import Fields, parse_config, parse_connect, parse_line, parse_start
+from hosts.commands import Fields, parse_config, parse_connect, parse_deny, parse_line, parse_start
 from hosts.session import Message, Session
 from testbed.errors import TestbedError, UsageError
 
@@ -91,7 +91,10 @@ class Agent:
                 self._do(*parse_line(line))
 
     def _do(self, name: str, fields: Fields) -> None:
-        handlers = {"config": self._config, "connect": self._connect, "start": self._start, "abort": self._abort, "stop": self._stop}
+        handlers = {
+            "config": self._config, "connect": self._connect, "start": self._start, "deny": self._deny, "evs": self._evs,
+            "abort": self._abort, "stop": self._stop,
+        }  # fmt: skip
         handlers[name](fields)
 
     def _config(self, fields: Fields) -> None:
@@ -100,7 +103,7 @@ class Agent:
         self._session = Session(parse_config(fields), self._incarnation, self._tell)
         self._waited_on = (*self._fixed, *self._session.readers())
         self._incarnation += 1
-        self._tell({"msg": "ready", "attributes": self._session.attributes()})
+        self._tell({"msg": "ready", "attributes": self._session.attributes(), "denied": self._session.denied})
 
     def _connect(self, fields: Fields) -> None:
         session = self._configured("connect")
@@ -119,6 +122,16 @@ class Agent:
         gc.disable()
         if not self._cpu_before_s:
             self._cpu_before_s = cpu_s()
+
+    def _deny(self, fields: Fields) -> None:
+        """What an administrator asks for must not end the agent, whatever it is."""
+        try:
+            self._tell({"msg": "denied", "evs": self._configured("deny").deny(parse_deny(fields))})
+        except UsageError as error:
+            self._tell({"msg": "refused", "text": str(error)})
+
+    def _evs(self, fields: Fields) -> None:
+        self._tell({"msg": "evs", "evs": [] if self._session is None else self._session.ev_rows()})
 
     def _configured(self, command: str) -> Session:
         if self._session is None:

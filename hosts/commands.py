@@ -12,7 +12,7 @@ from typing import Any
 from hosts.core import PathSpec, PeerSpec
 from testbed.errors import UsageError
 
-COMMANDS = ("config", "connect", "start", "abort", "stop")
+COMMANDS = ("config", "connect", "start", "deny", "evs", "abort", "stop")
 FILE_KINDS = ("events", "steps", "flows", "paths")
 MIB = 2**20
 MOST_PORTS = 32  # of a NIC: as many as the port masks of the wire have bits (hosts/wire.py, ERTH)
@@ -47,6 +47,13 @@ class Fields:
         value = self.raw.get(key, default)
         if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
             raise self._wrong(key, f"a whole number from {low} to {high}")
+        return value
+
+    def flag(self, key: str) -> bool:
+        """True or false."""
+        value = self.raw.get(key)
+        if not isinstance(value, bool):
+            raise self._wrong(key, "true or false")
         return value
 
     def number(self, key: str) -> float:
@@ -99,6 +106,19 @@ DATA_DSCP = {"mrc": 4, "rc": 0}
 
 
 @dataclass(frozen=True)
+class Deny:
+    """EVs that the administrator takes out of use (`on`) or allows again: those over `links`, and those numbered in `evs`, by peer."""
+
+    links: frozenset[str] = frozenset()
+    evs: Mapping[str, frozenset[int]] = field(default_factory=dict)
+    on: bool = True
+
+    def __bool__(self) -> bool:
+        """Whether it names anything."""
+        return bool(self.links or self.evs)
+
+
+@dataclass(frozen=True)
 class Config:
     """What one agent is and does."""
 
@@ -113,6 +133,7 @@ class Config:
     files: Mapping[str, Path]
     seed: int
     sockets: SocketSettings = field(default_factory=lambda: SocketSettings(0))
+    deny: Deny = field(default_factory=Deny)
 
     @property
     def ports(self) -> list[int]:
@@ -146,7 +167,7 @@ def parse_line(line: bytes) -> tuple[str, Fields]:
 def parse_config(fields: Fields) -> Config:
     """The `config` command."""
     fields.refuse_unknown(
-        "cmd", "host", "rank", "transport", "params", "job", "addresses", "send_to", "receive_from", "files", "seed", "sockets"
+        "cmd", "host", "rank", "transport", "params", "job", "addresses", "send_to", "receive_from", "files", "seed", "sockets", "deny"
     )
     transport = fields.text("transport")
     if transport not in DATA_DSCP:
@@ -163,6 +184,7 @@ def parse_config(fields: Fields) -> Config:
         files=_files(fields.object("files")),
         seed=fields.whole("seed", -(1 << 63), 1 << 64),
         sockets=_sockets(fields.object("sockets"), transport),
+        deny=_denied(fields.object("deny"), on=True),
     )
 
 
@@ -211,6 +233,29 @@ def parse_start(fields: Fields) -> Start:
     at = fields.number("at")
     origin = fields.number("origin") if "origin" in fields.raw else at
     return Start(at, fields.whole("first_step", 0, 1 << 40), fields.whole("attempt", 0, 1 << 40), origin)
+
+
+def parse_deny(fields: Fields) -> Deny:
+    """The `deny` command."""
+    fields.refuse_unknown("cmd", "links", "evs", "deny")
+    return _denied(fields, fields.flag("deny"))
+
+
+def _denied(fields: Fields, on: bool) -> Deny:
+    """`links` and `evs`, each of which may be absent."""
+    links, evs = fields.items("links") if "links" in fields.raw else [], fields.object("evs")
+    for at, link in enumerate(links):
+        if not isinstance(link, str) or not link:
+            raise UsageError(f"{fields.where}.links[{at}] is {link!r:.80}: give the name of a link")
+    return Deny(frozenset(links), {peer: frozenset(_numbers(evs, peer)) for peer in evs.raw}, on)
+
+
+def _numbers(fields: Fields, key: str) -> list[int]:
+    values = fields.items(key)
+    for at, value in enumerate(values):
+        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1 << 32:
+            raise UsageError(f"{fields.where}.{key}[{at}] is {value!r:.80}: give the number of an EV")
+    return values
 
 
 def parse_connect(fields: Fields) -> dict[str, Mapping[str, Any]]:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from hosts.commands import Config, Start
+from hosts.commands import Config, Deny, Start
 from hosts.core import Core, Event, PeerSpec
 from hosts.jobs import make_job
 from hosts.ports import PortWatch, first_news, watch
@@ -32,6 +32,8 @@ TRANSMIT_BATCH = 16
 ALONE_S = 0.0002
 CONTROL_BYTES = 256  # a packet of more carries data
 
+EV_FIELDS = ("peer", "ev", "state", "tx_packets", "lost_packets", "probes_sent")  # the first of `Core.path_rows`
+
 MOST_LATENESSES = 1 << 16  # samples kept; then every second one goes, so that a run of hours needs no more memory
 
 
@@ -46,6 +48,7 @@ class Session:
         self._peers = {*send_to, *receive_from}
         seed = derived_seed(config.seed, config.host, incarnation)
         self._core, self._network = _transport(config, send_to, receive_from, region, seed)
+        self.denied = self._core.deny(time.monotonic(), config.deny.links, config.deny.evs, True) if config.deny else {}
         self._recorder = Recorder(config.files, config.host, config.rank, time.monotonic())
         self._buffer = memoryview(bytearray(MAX_DATAGRAM_BYTES))
         self._lateness: array[float] = array("d")
@@ -61,6 +64,16 @@ class Session:
     def attributes(self) -> dict[str, Any]:
         """The out-of-band attributes that `ready` carries."""
         return self._core.attributes()
+
+    def deny(self, deny: Deny) -> dict[str, list[int]]:
+        """Denies or allows EVs; returns those concerned, by peer. UsageError: refused, and nothing has changed."""
+        concerned = self._core.deny(time.monotonic(), deny.links, deny.evs, deny.on)
+        self._due = float("-inf")  # what it set in motion, as a probe, is due before anything arrives
+        return concerned
+
+    def ev_rows(self) -> list[dict[str, Any]]:
+        """The state of every EV of this host's send QPs."""
+        return [dict(zip(EV_FIELDS, row, strict=False)) for row in self._core.path_rows()]
 
     def connect(self, peers: Mapping[str, Mapping[str, Any]]) -> None:
         """Joins the QPs; UsageError if a peer's attributes are not there."""

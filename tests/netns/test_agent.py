@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.agent_lab import AgentProcess, Lab, ip, lab
+from benchmarks.agent_lab import AgentProcess, Lab, Message, ip, lab
 from testbed.fabric.namespaces import entered
 
 pytestmark = pytest.mark.netns
@@ -308,3 +308,60 @@ def test_mrc_goes_on_as_soon_as_its_only_port_is_back():
         net.follow(30)
         reports = net.stop()
     assert all(report["job"]["wrong_sums"] == 0 for report in reports.values())
+
+
+def deny(net: Lab, name: str, on: bool, **what: object) -> Message:
+    agent = net.agents[name]
+    agent.send({"cmd": "deny", "deny": on, **what})
+    return agent.wait_for("denied")
+
+
+def states(net: Lab, name: str) -> list[str]:
+    net.agents[name].send({"cmd": "evs"})
+    return [row["state"] for row in net.agents[name].wait_for("evs")["evs"]]
+
+
+def test_denied_evs_carry_no_data_until_they_are_allowed(tmp_path: Path):
+    with lab(2, links_a_hop=2) as net:
+        net.connect([net.config(name, "mrc", {"ranks": 2, **JOB}, files=files(tmp_path, name)) for name in net.names])
+        net.start()
+        net.follow(3)
+        assert deny(net, "h1", True, evs={"h2": [1]})["evs"] == {"h2": [1]}
+        assert states(net, "h1")[1] == "DENIED"
+        before = _tx_packets(net, "h1", 2)
+        net.follow(20)
+        after = _tx_packets(net, "h1", 2)
+        deny(net, "h1", False, evs={"h2": [1]})
+        net.follow(30)
+        assert states(net, "h1")[1] != "DENIED"
+        reports = net.stop()
+    assert all(report["job"]["wrong_sums"] == 0 for report in reports.values())
+    events = [json.loads(line) for line in (tmp_path / "h1.events").read_text().splitlines()]
+    assert [event["reason"] for event in events if event["event"] == "ev_state" and event["ev"] == 1][:2] == ["denied", "allowed"]
+    assert after[1] - before[1] < after[0] - before[0], (before, after)  # acknowledgements still go there
+
+
+def test_a_config_denies_from_the_first_packet(tmp_path: Path):
+    with lab(2, links_a_hop=2) as net:
+        more = {"h1": {"deny": {"links": [], "evs": {"h2": [0]}}}, "h2": {}}
+        net.connect([net.config(name, "mrc", {"ranks": 2, **JOB}, files=files(tmp_path, name), **more[name]) for name in net.names])
+        net.start()
+        net.follow(5)
+        net.stop()
+    rows = [row for row in csv.DictReader((tmp_path / "h1.paths").open()) if row["ev"] == "0"]
+    assert rows
+    assert {(row["state"], row["tx_packets"], row["probes_sent"]) for row in rows} == {("DENIED", "0", "0")}
+
+
+@pytest.mark.parametrize("transport", ["mrc", "rc"])
+def test_a_slip_of_the_administrator_does_not_end_an_agent(transport: str, agent: AgentProcess):
+    agent.send({"cmd": "deny", "deny": True, "evs": {"h2": [0]}})
+    assert "without a `config`" in agent.wait_for("refused")["text"]
+    with lab(2) as net:
+        ring(net, transport)
+        net.start()
+        for what in ({"evs": {"h9": [0]}}, {"evs": {"h2": [99]}}, {"evs": {"h2": [0]}}, {"evs": 7}, {"links": [1]}):
+            net.agents["h1"].send({"cmd": "deny", "deny": True, **what})
+            assert net.agents["h1"].wait_for("refused")["text"]
+        net.follow(3)
+        net.stop()

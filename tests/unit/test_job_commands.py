@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hosts.agent import merged
-from hosts.commands import parse_config, parse_connect, parse_line, parse_start
+from hosts.commands import Deny, parse_config, parse_connect, parse_deny, parse_line, parse_start
 from hosts.session import derived_seed
 from testbed.errors import UsageError
 
@@ -142,3 +142,35 @@ def test_quantiles_of_recoveries_are_those_of_the_attempt_that_had_more():
     assert merged(first, second)["recoveries"] == {
         "trimmed": {"count": 12, "median_s": 0.2}, "timeout": {"count": 1, "median_s": 0.5}, "loss_rack": {"count": 2, "median_s": 0.3},
     }  # fmt: skip
+
+
+def denied(**fields: object):
+    return parse_deny(parse_line(json.dumps({"cmd": "deny", **fields}).encode())[1])
+
+
+def test_deny_is_understood():
+    told = denied(links=["a-b"], evs={"h2": [1, 1, 3]}, deny=False)
+    assert (told.links, told.evs, told.on) == ({"a-b"}, {"h2": {1, 3}}, False)
+
+
+def test_a_config_may_begin_with_a_denylist_and_without_one_denies_nothing():
+    assert not parsed().deny
+    assert parsed(deny={"links": [], "evs": {"h2": [1]}}).deny == Deny(frozenset(), {"h2": frozenset({1})})
+
+
+@pytest.mark.parametrize(
+    ("fields", "place"),
+    [
+        ({"links": []}, r"\$.deny is missing: give true or false"),
+        ({"deny": 1}, r"\$.deny is 1"),
+        ({"deny": True, "links": "a-b"}, r"\$.links is 'a-b': give a list"),
+        ({"deny": True, "links": ["a-b", 7]}, r"\$.links\[1\] is 7"),
+        ({"deny": True, "evs": [1]}, r"\$.evs is \[1\]: give a JSON object"),
+        ({"deny": True, "evs": {"h2": [0, True]}}, r"\$.evs.h2\[1\] is True"),
+        ({"deny": True, "evs": {"h2": [-1]}}, r"\$.evs.h2\[0\] is -1"),
+        ({"deny": True, "ports": []}, "unknown keys ports"),
+    ],
+)
+def test_a_deny_that_makes_no_sense_is_refused_with_its_place(fields: dict[str, object], place: str):
+    with pytest.raises(UsageError, match=place):
+        denied(**fields)
