@@ -239,6 +239,12 @@ class Topology:
                 return False
         return True
 
+    def cut_off(self, dst: str, down_links: Collection[str]) -> set[str]:
+        """The hosts whose shortest paths to `dst` all have one of `down_links`; UnknownLink or UnknownNode for foreign names."""
+        down = {self.link(name).name for name in down_links}
+        reaching = self._reaching(self._live_switches(self.node(dst).name, down), self._hops(self._attached[dst]), down)
+        return {host for host in self.hosts if host != dst and reaching.isdisjoint(self._live_switches(host, down))}
+
     def _live_switches(self, host: str, down: set[str]) -> tuple[str, ...]:
         """The switches that a host's live NIC ports lead to."""
         ends = ((link.name, link.other(host).node) for link in self._links_of[host])

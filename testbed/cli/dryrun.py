@@ -9,6 +9,7 @@ from typing import Any
 
 import topologies
 from testbed.scenario import Drawn, Fault, Scenario, total_duration_s
+from testbed.scenario.deny import deny_text, ignored_by
 from testbed.scenario.derived_links import MRC_ARMS
 from testbed.scenario.schema_job import AllReduce, Lockstep
 from testbed.units import counted, format_duration, format_rate, format_share, format_size
@@ -44,7 +45,16 @@ def plan_lines(scenario: Scenario, topology: Topology, drawn: Drawn, verbose: bo
     lines += [*_node_lines(topology, verbose), *_link_lines(scenario, topology, verbose)]
     if _has_mrc(scenario):
         lines += _rule_lines(topology, verbose)
-    return [*lines, *fault_lines(drawn), _time_line(scenario)]
+    return [*lines, *_deny_lines(scenario), *fault_lines(drawn), _time_line(scenario)]
+
+
+def _deny_lines(scenario: Scenario) -> list[str]:
+    """The denylist, and who has no use for it."""
+    if not scenario.deny:
+        return []
+    ignoring = ignored_by(scenario.arms)
+    tail = f"; {' and '.join(ignoring)} {'have' if len(ignoring) > 1 else 'has'} no EVs and will ignore it" if ignoring else ""
+    return [f"denylist, from the first packet: {deny_text(scenario.deny.model_dump())}{tail}"]
 
 
 def _job_lines(scenario: Scenario) -> list[str]:

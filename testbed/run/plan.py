@@ -10,9 +10,10 @@ from typing import Any
 from hosts.mrc.params import MrcParams
 from hosts.rc.params import RcParams
 from testbed.scenario import Scenario
+from testbed.scenario.deny import agent_deny
 from testbed.scenario.derived_links import TRANSPORT_OF_ARM
 from testbed.scenario.schema_job import AllReduce, AllToAll, Streams
-from testbed.scenario.traffic import Flow, hosts_a_group
+from testbed.scenario.traffic import Flow, hosts_a_group, ring_order
 from topologies import Topology, addresses, usid
 
 
@@ -40,16 +41,6 @@ def transport_parameters(scenario: Scenario, arm: str) -> dict[str, Any]:
     """Every parameter of the arm's transport, defaults included: what its side of the comparison was allowed."""
     kind = MrcParams if TRANSPORT_OF_ARM[arm] == "mrc" else RcParams
     return asdict(kind.from_mapping(given_parameters(scenario, arm)))
-
-
-def ring_order(hosts: Sequence[str], placement: str, hosts_a_group: int) -> tuple[str, ...]:
-    """The ring's ranks. `adjacent` keeps neighbours close, as a scheduler places a job; `strided` sends every hop to another group.
-
-    A group is what hangs under one pod (fat-tree) or one T0 (multi-plane): `hosts_a_group` hosts in a row.
-    """
-    if placement == "adjacent":
-        return tuple(hosts)
-    return tuple(sorted(hosts, key=lambda host: (hosts.index(host) % hosts_a_group, hosts.index(host) // hosts_a_group)))
 
 
 def peer(topology: Topology, source: str, target: str) -> dict[str, Any]:
@@ -150,6 +141,7 @@ def agent_configs(
             "files": {kind: str(folder / f"{host}.{suffix}") for kind, suffix in files.items()},
             "seed": seed,
             "sockets": {"send_buffer_bytes": send_buffer_bytes},
+            **agent_deny(scenario.deny, topology, host, arm),
         }
         for rank, (host, share) in enumerate(shares(scenario, topology).items())
     }

@@ -6,8 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from hosts.mrc.params import MOST_EVS
 from testbed.scenario.check_faults import fault_problems
 from testbed.scenario.check_job import job_problems
+from testbed.scenario.deny import deny_problems
 from testbed.scenario.faults import missing_evs
 from testbed.scenario.fit import link_problems, packet_problems, tier_problems
 from testbed.scenario.model import build_topology
@@ -18,7 +20,7 @@ from testbed.scenario.schema import (
     Run,
 )
 from testbed.scenario.schema_job import Incast, Streams
-from testbed.scenario.traffic import job_hosts
+from testbed.scenario.traffic import job_hosts, pairs
 from testbed.units import format_duration
 from topologies import BadTopology, Topology
 
@@ -44,6 +46,7 @@ def check(draft: Draft) -> list[Problem]:
         problems += _expect_problems(item, ("expect", index), sections.get("job"))
     problems += transport_problems(sections["transport"]) if "transport" in sections else []
     problems += _ev_problems(draft.faults, sections, topology) if topology else []
+    problems += _deny_problems(sections, topology, hosts is not None) if topology else []
     problems += bgp_problems(sections["bgp"]) if "bgp" in sections else []
     problems += tier_problems(sections["links"].loss, ("links", "loss"), topology) if topology and "links" in sections else []
     return problems + _fit_problems(sections)
@@ -54,6 +57,16 @@ def _ev_problems(faults: list[tuple[int, Any]], sections: dict[str, Any], topolo
     for index, spec in faults:
         if message := missing_evs(getattr(spec, "evs", ()), topology, wanted):
             yield Problem(("faults", index, "evs"), message, "see `testbed topo show --paths`, or set transport.mrc.evs")
+
+
+def _deny_problems(sections: dict[str, Any], topology: Topology, job_is_good: bool) -> list[Problem]:
+    """`pairs` needs a job that makes sense; numbers of EVs need MRC's `evs`."""
+    deny = sections.get("deny")
+    if not deny:
+        return []
+    of_job = pairs(sections["job"], topology, sections["run"].duration_s, sections["seed"]) if job_is_good else None
+    wanted = sections["transport"].mrc.get("evs", 0) if "transport" in sections else 0
+    return deny_problems(deny, topology, of_job, wanted if type(wanted) is int and 0 <= wanted <= MOST_EVS else 0)
 
 
 def _fit_problems(sections: dict[str, Any]) -> list[Problem]:

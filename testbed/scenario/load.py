@@ -16,6 +16,7 @@ from testbed.scenario.check import Draft, check
 from testbed.scenario.model import Point, Scenario
 from testbed.scenario.overrides import apply_override, parse_place, set_value
 from testbed.scenario.problems import Place, Problem, ScenarioInvalid, did_you_mean
+from testbed.scenario.schema_deny import Deny
 from testbed.scenario.schema_sweep import Sweep
 from testbed.scenario.sweep import chosen, point, point_problems, sweep_problems, without_sweep_problems
 from testbed.scenario.yamltext import MAX_TEXT_BYTES, Located, read_yaml
@@ -31,6 +32,7 @@ SECTIONS: Mapping[str, tuple[Any, Any]] = {
     "job": (schema_job.JobSpec, {}),
     "run": (schema.Run, _REQUIRED),
     "faults": (Annotated[list[Any], Field(max_length=1000)], []),
+    "deny": (Deny, {}),
     "transport": (schema.Transport, {}),
     "bgp": (schema.Bgp, {}),
     "arms": (schema.Arms, list(schema.DEFAULT_ARMS)),

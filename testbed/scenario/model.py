@@ -8,6 +8,7 @@ from typing import Any
 
 import topologies
 from testbed.link_settings import LinkSettings
+from testbed.scenario.deny import ignored_by
 from testbed.scenario.derived_links import base_rtt_s, link_settings, queue_bytes
 from testbed.scenario.schema import (
     Expectation,
@@ -18,6 +19,7 @@ from testbed.scenario.schema import (
     Part,
     Run,
 )
+from testbed.scenario.schema_deny import Deny
 from testbed.scenario.schema_faults import Churn, ChurnFault, ExplicitFault
 from testbed.scenario.schema_job import Job
 from testbed.scenario.schema_sweep import Sweep
@@ -47,6 +49,7 @@ class Scenario:
     repeats: int
     seed: int
     expect: tuple[Expectation, ...]
+    deny: Deny = field(default_factory=Deny)
     source: str = field(default="", repr=False, compare=False)
     overrides: tuple[str, ...] = ()
     sweep: Sweep | None = None
@@ -90,6 +93,7 @@ class Scenario:
             "job": {**_plain(self.job), "hosts": list(self.job_hosts()), **self.job_record()},
             "run": _plain(self.run),
             "faults": [self._resolved_fault(fault) for fault in self.faults],
+            "deny": {**_plain(self.deny), **({"ignored_by": ignored_by(self.arms)} if self.deny else {})},
             "transport": {name: dict(given) for name, given in self.transport.items()},
             "bgp": {"profile": "datacenter", **self.bgp},
             "arms": list(self.arms), "repeats": self.repeats, "seed": self.seed,

@@ -5,9 +5,10 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import permutations
 from typing import Any, Literal
 
-from testbed.scenario.schema_job import Flows, Incast, Job, Lockstep, Permutation
+from testbed.scenario.schema_job import AllReduce, AllToAll, Flows, Incast, Job, Lockstep, Permutation
 from topologies import Topology
 
 Role = Literal["flow", "incast", "victim"]
@@ -38,6 +39,26 @@ def hosts_a_group(topology: Topology) -> int:
     """Hosts under one pod, or under one T0 where there are no pods."""
     first = group_of(topology, topology.hosts[0])
     return sum(group_of(topology, host) == first for host in topology.hosts)
+
+
+def ring_order(hosts: Sequence[str], placement: str, hosts_a_group: int) -> tuple[str, ...]:
+    """The ring's ranks. `adjacent` keeps neighbours close, as a scheduler places a job; `strided` sends every hop to another group.
+
+    A group is what hangs under one pod (fat-tree) or one T0 (multi-plane): `hosts_a_group` hosts in a row.
+    """
+    if placement == "adjacent":
+        return tuple(hosts)
+    return tuple(sorted(hosts, key=lambda host: (hosts.index(host) % hosts_a_group, hosts.index(host) // hosts_a_group)))
+
+
+def pairs(job: Job, topology: Topology, duration_s: float, seed: int) -> list[tuple[str, str]]:
+    """Which host sends to which. The job must have passed check_job.py."""
+    if isinstance(job, AllReduce):
+        ring = ring_order(hosts_of(job.hosts, topology), job.ring, hosts_a_group(topology))
+        return list(zip(ring, (*ring[1:], ring[0]), strict=True))
+    if isinstance(job, AllToAll):
+        return list(permutations(hosts_of(job.hosts, topology), 2))
+    return [(flow.source, flow.target) for flow in flows(job, topology, duration_s, seed)]
 
 
 def flows(job: Job, topology: Topology, duration_s: float, seed: int) -> tuple[Flow, ...]:

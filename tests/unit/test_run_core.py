@@ -5,7 +5,8 @@ import pytest
 from testbed.collect.cpu import CpuTimes, parse_cpu_times, shares
 from testbed.collect.rate_probe import transmitted_bytes
 from testbed.run.fidelity import Observations, judge
-from testbed.run.plan import peer, restart_step, ring_order
+from testbed.run.plan import peer, restart_step
+from testbed.scenario.traffic import ring_order
 from topologies import build
 
 HOSTS = tuple(f"h{n}" for n in range(1, 9))

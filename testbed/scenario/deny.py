@@ -1,0 +1,129 @@
+"""What a denylist means on a topology: which EVs it takes, what about it makes no sense, how it is told. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+
+from hosts.core import PathSpec
+from hosts.mrc.evs import spread
+from testbed.errors import UsageError
+from testbed.scenario.derived_links import MRC_ARMS
+from testbed.scenario.problems import Place, Problem, did_you_mean
+from testbed.scenario.schema_deny import DeniedEvs, Deny
+from testbed.scenario.targets import UnknownTarget, resolve
+from testbed.units import counted
+from topologies import Topology
+
+DENY: Place = ("deny",)
+Pair = tuple[str, str]
+
+
+def ev_links(topology: Topology, host: str, peer: str, wanted: int) -> list[tuple[str, ...]]:
+    """The links of each EV of a pair, EV 0 first. `wanted`: MRC's `evs`. UsageError: more paths than a QP can have EVs."""
+    paths = tuple(PathSpec(number, path.port, "", path.plane, path.links) for number, path in enumerate(topology.paths(host, peer)))
+    return [ev.path.links for ev in spread(paths, wanted)]
+
+
+def deny_problems(deny: Deny, topology: Topology, pairs: Sequence[Pair] | None, wanted: int) -> list[Problem]:
+    """What is wrong with the section; `pairs` are those of the job (who sends to whom), None when the job makes no sense itself."""
+    try:
+        problems = [*_link_problems(deny.links, topology), *_ev_problems(deny.evs, topology, pairs, wanted)]
+        return problems or (list(_path_problems(deny, topology, pairs, wanted)) if pairs is not None else [])
+    except UsageError as error:
+        return [Problem(DENY, str(error))]
+
+
+def _link_problems(links: Sequence[str], topology: Topology) -> Iterator[Problem]:
+    seen = set[str]()
+    for index, named in enumerate(links):
+        place = (*DENY, "links", index)
+        try:
+            name = resolve(topology, "carrier", named).name
+        except UnknownTarget as error:
+            yield Problem(place, error.message, error.hint)
+            continue
+        if name in seen:
+            yield Problem(place, f"link {name!r} is there twice", "name each link once")
+        seen.add(name)
+
+
+def _ev_problems(evs: Sequence[DeniedEvs], topology: Topology, pairs: Sequence[Pair] | None, wanted: int) -> Iterator[Problem]:
+    for index, entry in enumerate(evs):
+        place, pair = (*DENY, "evs", index), (entry.host, entry.peer)
+        unknown = [*_host_problems(entry.host, (*place, "host"), topology), *_host_problems(entry.peer, (*place, "peer"), topology)]
+        yield from unknown
+        if unknown:
+            continue
+        if pair in [(other.host, other.peer) for other in evs[:index]]:
+            yield Problem(place, f"{entry.host} and {entry.peer} are there twice", "list all EVs of a pair in one entry")
+        elif pairs is not None and pair not in pairs:
+            hint = did_you_mean("", [peer for host, peer in pairs if host == entry.host], "it sends to")
+            yield Problem((*place, "peer"), f"{entry.host} sends nothing to {entry.peer} in this job", hint)
+        elif entry.host != entry.peer:
+            yield from _number_problems(entry, (*place, "evs"), len(ev_links(topology, *pair, wanted)))
+
+
+def _host_problems(host: str, place: Place, topology: Topology) -> Iterator[Problem]:
+    if host not in topology.hosts:
+        yield Problem(place, f"there is no host {host!r} in this topology", did_you_mean(host, topology.hosts, "hosts"))
+
+
+def _number_problems(entry: DeniedEvs, place: Place, count: int) -> Iterator[Problem]:
+    for index, ev in enumerate(entry.evs):
+        if ev >= count:
+            text = f"there is no EV {ev} from {entry.host} to {entry.peer}: they are numbered from 0 to {count - 1}"
+            yield Problem((*place, index), text, "see `testbed topo show --paths`, or set transport.mrc.evs")
+        elif ev in entry.evs[:index]:
+            yield Problem((*place, index), f"EV {ev} is there twice", "name each EV once")
+
+
+def _path_problems(deny: Deny, topology: Topology, pairs: Sequence[Pair], wanted: int) -> Iterator[Problem]:
+    """At most one: the first pair that would have no EV left, and how many more there are."""
+    stranded = _stranded(deny, topology, pairs, wanted)
+    if stranded:
+        host, peer = stranded[0]
+        more = f", nor {counted(len(stranded) - 1, 'more pair')} of the job any" if len(stranded) > 1 else ""
+        yield Problem(DENY, f"leaves {host} no path to {peer}{more}", "deny fewer links or EVs: a QP needs one EV at least")
+
+
+def _stranded(deny: Deny, topology: Topology, pairs: Sequence[Pair], wanted: int) -> list[Pair]:
+    """The pairs that the denylist leaves without an EV."""
+    links = {topology.link(name).name for name in deny.links}
+    numbers = {(entry.host, entry.peer): set(entry.evs) for entry in deny.evs}
+    cut_off = {peer: topology.cut_off(peer, links) for peer in {peer for _, peer in pairs}} if links else {}
+    return [
+        pair for pair in pairs
+        if pair[0] in cut_off.get(pair[1], ()) or (pair in numbers and not _left(ev_links(topology, *pair, wanted), links, numbers[pair]))
+    ]  # fmt: skip
+
+
+def _left(evs: Sequence[tuple[str, ...]], links: set[str], denied: Collection[int]) -> bool:
+    return any(ev not in denied and links.isdisjoint(path) for ev, path in enumerate(evs))
+
+
+def ignored_by(arms: Collection[str]) -> list[str]:
+    """The arms that have no EVs, and therefore no use for a denylist."""
+    return [arm for arm in arms if arm not in MRC_ARMS]
+
+
+def agent_deny(deny: Deny, topology: Topology, host: str, arm: str) -> dict[str, dict[str, object]]:
+    """A host's part of the denylist, as its agent's `config` has it; nothing when it denies nothing, or the arm has no EVs."""
+    if arm not in MRC_ARMS:
+        return {}
+    links = [topology.link(name).name for name in deny.links]
+    evs = {entry.peer: list(entry.evs) for entry in deny.evs if entry.host == host}
+    return {"deny": {"links": links, "evs": evs}} if links or evs else {}
+
+
+def deny_text(deny: Mapping[str, object]) -> str:
+    """A denylist in words, from its JSON form; nothing when it denies nothing."""
+    links, evs = deny.get("links"), deny.get("evs")
+    told = [f"link {link}" for link in links] if isinstance(links, Sequence) else []
+    told += [_entry_text(entry) for entry in evs if isinstance(entry, Mapping)] if isinstance(evs, Sequence) else []
+    return "; ".join(told)
+
+
+def _entry_text(entry: Mapping[str, object]) -> str:
+    evs = entry.get("evs")
+    numbers = ", ".join(map(str, evs)) if isinstance(evs, Sequence) else "?"
+    return f"EV {numbers} from {entry.get('host')} to {entry.get('peer')}"
