@@ -11,6 +11,8 @@ import click
 from testbed.cli import dryrun, engine, points
 from testbed.cli import selftest as selftest_command
 from testbed.cli.decode import decode as decode_command
+from testbed.cli.ev import ev
+from testbed.cli.options import json_option, results_option
 from testbed.cli.output import Output, table
 from testbed.cli.targets import find_run, resolve_fabric
 from testbed.errors import TestbedError
@@ -20,15 +22,9 @@ from testbed.scenario.schema import ARMS
 from testbed.units import format_duration
 
 F = TypeVar("F", bound=Callable[..., Any])
-DEFAULT_RESULTS = Path("results")
 
-json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object on standard output, and nothing else there.")
 set_option = click.option("--set", "sets", metavar="KEY=VALUE", multiple=True, help="Replace a value, as job.vector=1MiB (repeatable).")
 param_option = click.option("--param", "params", metavar="NAME=N", multiple=True, help="A parameter of the topology, as k=4 (repeatable).")
-results_option = click.option(
-    "--results", type=click.Path(file_okay=False, path_type=Path), default=DEFAULT_RESULTS, show_default=True, help="Folder of all runs."
-)
-
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.option("--debug", is_flag=True, help="Print the traceback of an internal error instead of writing it to a file.")
@@ -176,6 +172,7 @@ def shell(topology: str, arm: str, params: tuple[str, ...]) -> Output:
 
 
 cli.add_command(decode_command)
+cli.add_command(ev)
 
 
 @cli.group()

@@ -31,7 +31,7 @@ class AgentPool:
         self._folder = folder
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._logs: dict[str, IO[bytes]] = {}
-        self._messages: queue.Queue[tuple[str, Message]] = queue.Queue()
+        self._messages: queue.Queue[tuple[str, Message] | None] = queue.Queue()
         self._stopped: set[str] = set()
 
     def start(self) -> None:
@@ -71,12 +71,22 @@ class AgentPool:
         for host in self._hosts:
             self.send(host, command)
 
+    def wake(self) -> None:
+        """Lets whoever waits for a message look up: there is something else to do. From any thread."""
+        self._messages.put(None)
+
     def next_message(self, timeout_s: float) -> tuple[str, Message] | None:
-        """The next message, or None at the latest after `timeout_s`. AgentLost: an agent failed, or ended before it was stopped."""
+        """The next message, or None at the latest after `timeout_s`, and after `wake`.
+
+        AgentLost: an agent failed, or ended before it was stopped.
+        """
         try:
-            host, message = self._messages.get(timeout=max(0.0, timeout_s))
+            got = self._messages.get(timeout=max(0.0, timeout_s))
         except queue.Empty:
             return None
+        if got is None:
+            return None
+        host, message = got
         if message["msg"] == "stopped":
             self._stopped.add(host)
         if message["msg"] == "gone":

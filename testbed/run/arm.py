@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -21,12 +22,14 @@ from testbed.files import write_json
 from testbed.reporting import Reporter
 from testbed.routing.options import BgpOptions
 from testbed.run.agents import AgentPool
+from testbed.run.control import Control, Desk
+from testbed.run.denials import Denials
 from testbed.run.fidelity import Fidelity, Observations, judge
 from testbed.run.plan import agent_configs, given_parameters, rank_order, transport_parameters
 from testbed.run.record import EventLog
 from testbed.run.supervisor import JobSupervisor
 from testbed.scenario import Scenario
-from testbed.scenario.derived_links import SWITCHING_OF_ARM
+from testbed.scenario.derived_links import MRC_ARMS, SWITCHING_OF_ARM
 from testbed.scenario.faults import Fault
 from topologies import Topology
 
@@ -53,6 +56,7 @@ class Live:
     watch: NetlinkWatch
     pool: AgentPool
     supervisor: JobSupervisor
+    desk: Desk
     sampler: Sampler | None = None
     start: float = field(default_factory=time.monotonic)
     ended: float = field(default_factory=time.monotonic)
@@ -60,6 +64,8 @@ class Live:
 
     def close(self) -> None:
         """Ends the agents and the watching; OSError if the sampler's files are not complete."""
+        if self.desk.denials is not None:
+            self.desk.denials.close()
         self.pool.close()
         self.watch.stop()
         if self.sampler is not None:
@@ -95,6 +101,7 @@ class ArmRun:
     folder: Path
     reporter: Reporter
     log: EventLog = field(default_factory=EventLog)
+    control: Control | None = None
 
     def execute(self) -> ArmOutcome:
         """Runs it. On an interrupt, what was measured so far is kept and marked; then KeyboardInterrupt goes on."""
@@ -140,7 +147,9 @@ class ArmRun:
         watch = NetlinkWatch({node: fabric.pid(node) for node in self.topology.nodes}, self.log.record)
         pool = AgentPool(self._ring, fabric.popen, self.folder / "agents")
         watch.start()
-        return Live(watch, pool, self._supervisor(pool))
+        configs = self._configs()
+        denials = Denials(self.topology, configs, pool.send, pool.wake, self.log.record) if self.arm in MRC_ARMS else None
+        return Live(watch, pool, self._supervisor(pool, configs, denials), Desk(self.arm, self.repeat, denials))
 
     def _run_job(self, fabric: Fabric, live: Live) -> None:
         self._say(f"starting {len(self._ring)} agents")
@@ -158,7 +167,8 @@ class ArmRun:
 
         try:
             self._say("the job runs", self.scenario.run.duration_s)
-            live.supervisor.supervise(live.start + self.scenario.run.duration_s, check)
+            with self.control.serving(live.desk) if self.control else nullcontext():
+                live.supervisor.supervise(live.start + self.scenario.run.duration_s, check)
             live.reports = live.supervisor.stop()
         finally:
             live.ended = time.monotonic()
@@ -167,15 +177,16 @@ class ArmRun:
     def _say(self, text: str, eta_s: float | None = None) -> None:
         self.reporter.phase(f"{self.arm} {self.repeat}: {text}", eta_s)
 
-    def _supervisor(self, pool: AgentPool) -> JobSupervisor:
+    def _supervisor(self, pool: AgentPool, configs: Mapping[str, dict[str, Any]], denials: Denials | None) -> JobSupervisor:
         job = self.scenario.job
         return JobSupervisor(
             pool,
-            self._configs(),
+            configs,
             checkpoint_every=job.checkpoint_every,
             restart_s=job.restart_s,
             record=self.log.record,
             reporter=self.reporter,
+            denials=denials,
         )
 
     @cached_property

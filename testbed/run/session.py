@@ -20,6 +20,7 @@ from testbed.files import give_to_invoker, write_json, write_text
 from testbed.report import judge, write_results
 from testbed.reporting import Reporter
 from testbed.run.arm import ArmOutcome, ArmRun
+from testbed.run.control import Control, control_of
 from testbed.run.manifest import describe_machine, git_revision, versions
 from testbed.scenario import Scenario, arm_duration_s, total_duration_s
 from testbed.scenario.faults import Drawn, write_faults
@@ -43,9 +44,9 @@ class OpenRun:
     `stopped`: an interrupt or an error keeps its other arms from running.
     """
 
-    def __init__(self, scenario: Scenario, drawn: Drawn, folder: Path, reporter: Reporter) -> None:
+    def __init__(self, scenario: Scenario, drawn: Drawn, folder: Path, reporter: Reporter, control: Control | None = None) -> None:
         """Writes the folder's first files; `folder` is there already."""
-        self.scenario, self.drawn, self.reporter, self.stopped = scenario, drawn, reporter, False
+        self.scenario, self.drawn, self.reporter, self.control, self.stopped = scenario, drawn, reporter, control, False
         self.outcome, self.arms, self._manifest = RunOutcome(folder), list[ArmOutcome](), manifest(scenario)
         write_faults(folder / "faults.json", drawn)
         write_scenario(folder, scenario)
@@ -61,7 +62,8 @@ class OpenRun:
         folder = self.outcome.folder
         try:
             topology = self.scenario.build_topology()
-            run = ArmRun(self.scenario, topology, self.drawn.faults, arm, repeat, folder / arm / str(repeat), self.reporter)
+            place = folder / arm / str(repeat)
+            run = ArmRun(self.scenario, topology, self.drawn.faults, arm, repeat, place, self.reporter, control=self.control)
             self.arms.append(run.execute())
         except KeyboardInterrupt:
             self.outcome.interrupted = self.stopped = True
@@ -85,8 +87,9 @@ class OpenRun:
 def run_scenario(scenario: Scenario, drawn: Drawn, results: Path, *, reporter: Reporter) -> RunOutcome:
     """Runs every arm `repeats` times against the same drawn faults. Must be called inside the sandbox."""
     with results_folder(results, scenario.name, reporter) as folder:
-        run = OpenRun(scenario, drawn, folder, reporter)
-        _run_arms(run)
+        with control_of(folder, reporter) as control:
+            run = OpenRun(scenario, drawn, folder, reporter, control)
+            _run_arms(run)
         point_latest(results, folder, reporter)
         return run.finish()
 

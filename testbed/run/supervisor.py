@@ -9,6 +9,7 @@ from typing import Any
 
 from testbed.reporting import Reporter
 from testbed.run.agents import AgentPool, Message
+from testbed.run.denials import ANSWERS, Denials
 from testbed.run.plan import restart_step
 
 ANSWER_TIMEOUT_S = 60.0  # so wide that only a fault breaks it
@@ -36,6 +37,7 @@ class JobSupervisor:
     """`configs` maps each host to its `config` command; `record` takes history events with raw monotonic `t`.
 
     `checkpoint_every` is None for a job without steps: after a crash it begins anew, but its times still count from the first start.
+    `denials` is what an administrator may ask for in the meantime; None where nobody can.
     """
 
     def __init__(
@@ -47,16 +49,19 @@ class JobSupervisor:
         restart_s: float,
         record: Callable[[Message], None],
         reporter: Reporter,
+        denials: Denials | None = None,
     ) -> None:
-        self._pool, self._configs, self._record, self._reporter = pool, configs, record, reporter
+        self._pool, self._configs, self._record, self._reporter, self._denials = pool, configs, record, reporter, denials
         self._checkpoint_every, self._restart_s = checkpoint_every, restart_s
         self.state = JobState()
 
     def connect(self) -> None:
         """Makes QPs in every agent and hands each agent's attributes to all others: MRC's out-of-band exchange."""
         for host, config in self._configs.items():
-            self._pool.send(host, config)
+            self._pool.send(host, self._denials.config(host) if self._denials else config)
         ready = self._pool.gather("ready", ANSWER_TIMEOUT_S)
+        if self._denials:
+            self._denials.ready(time.monotonic(), {host: answer.get("denied", {}) for host, answer in ready.items()})
         self._pool.send_all({"cmd": "connect", "peers": {host: answer["attributes"] for host, answer in ready.items()}})
         self._pool.gather("connected", ANSWER_TIMEOUT_S)
 
@@ -74,6 +79,8 @@ class JobSupervisor:
         told = time.monotonic()
         while (now := time.monotonic()) < until:
             check()
+            if self._denials:
+                self._denials.turn()
             if now - told >= PROGRESS_EVERY_S:
                 told = now
                 self._reporter.phase(f"{self._progress()}, {self.state.crashes} crashes", until - now)
@@ -102,12 +109,16 @@ class JobSupervisor:
         elif kind == "qp_error":
             self._record_crash(host, message)
             return True
+        elif kind in ANSWERS and self._denials:
+            self._denials.answer(host, message)
         return False
 
     def _late(self, host: str, message: Message) -> None:
         """A message that crossed an abort or a stop: the job is ending anyway, but what it says still counts."""
         if message["msg"] == "wrong_sum":
             self._count_wrong_sum(host, message)
+        elif message["msg"] in ANSWERS and self._denials:
+            self._denials.answer(host, message)
 
     def _count_wrong_sum(self, host: str, message: Message) -> None:
         self.state.wrong_sums += 1

@@ -11,6 +11,7 @@ from testbed.errors import INTERRUPTED, FidelityError, HostError, TestbedError, 
 from testbed.files import write_json
 from testbed.report import write_sweep
 from testbed.reporting import Reporter
+from testbed.run.control import Control, control_of
 from testbed.run.session import OpenRun, RunOutcome, manifest, now, point_latest, results_folder, write_scenario
 from testbed.scenario import Drawn, Scenario, arm_duration_s, total_duration_s
 from testbed.units import format_duration
@@ -22,8 +23,9 @@ WORST_FIRST = (INTERRUPTED, HostError.exit_code, UsageError.exit_code, FidelityE
 def run_sweep(scenario: Scenario, drawn: Sequence[Drawn], results: Path, *, reporter: Reporter) -> RunOutcome:
     """Runs every point of the scenario's sweep; `drawn` holds the faults of each. Must be called inside the sandbox."""
     with results_folder(results, scenario.name, reporter) as folder:
-        sweep = SweepRun(scenario, drawn, folder, reporter)
-        sweep.run()
+        with control_of(folder, reporter) as control:
+            sweep = SweepRun(scenario, drawn, folder, reporter, control)
+            sweep.run()
         point_latest(results, folder, reporter)
         return sweep.finish()
 
@@ -41,8 +43,10 @@ def worst(exit_codes: Sequence[int]) -> int:
 class SweepRun:
     """A sweep while it runs. A point's folder is made when its first arm begins, and finished as soon as its last has ended."""
 
-    def __init__(self, scenario: Scenario, drawn: Sequence[Drawn], folder: Path, reporter: Reporter) -> None:
-        self.scenario, self.drawn, self.folder, self.reporter = scenario, drawn, folder, reporter
+    def __init__(
+        self, scenario: Scenario, drawn: Sequence[Drawn], folder: Path, reporter: Reporter, control: Control | None = None
+    ) -> None:
+        self.scenario, self.drawn, self.folder, self.reporter, self.control = scenario, drawn, folder, reporter, control
         self._runs: dict[int, OpenRun] = {}
         self._finished: set[int] = set()
         self._interrupted = False
@@ -98,7 +102,7 @@ class SweepRun:
             point = self.scenario.points[index]
             folder = self.folder / point.folder
             folder.mkdir()
-            self._runs[index] = OpenRun(point.scenario, self.drawn[index], folder, self.reporter)
+            self._runs[index] = OpenRun(point.scenario, self.drawn[index], folder, self.reporter, self.control)
         return self._runs[index]
 
     def _finish_point(self, index: int) -> None:

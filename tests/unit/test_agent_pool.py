@@ -64,3 +64,12 @@ def test_what_is_not_json_is_an_error(pools):
     pool = pools({"h1": "print('hello', flush=True)\nimport sys\nsys.stdin.read()"})
     with pytest.raises(AgentLost, match="not JSON"):
         pool.gather("ready", 30)
+
+
+def test_whoever_waits_for_a_message_can_be_woken_and_misses_none(pools):
+    pool = pools({"h1": ECHO})
+    pool.wake()
+    assert pool.next_message(600) is None
+    pool.wake()
+    pool.send("h1", {"cmd": "ready"})
+    assert set(pool.gather("ready", 30)) == {"h1"}

@@ -13,6 +13,7 @@ from pydantic import BaseModel
 from testbed.cli.app import cli, run
 from testbed.link_settings import MIN_RATE_BPS
 from testbed.scenario import schema
+from testbed.scenario.schema_deny import Deny
 from testbed.scenario.schema_faults import EXPLICIT, MAX_EVS, MAX_PERIOD_S, MIN_FLAP_S, MIN_PERIOD_S, ChurnKind
 from testbed.scenario.schema_sweep import MAX_POINTS, Sweep
 from testbed.units import format_duration
@@ -47,7 +48,7 @@ KINDS = [(kind, keys(model) - {"kind", "at", "for"}) for model in EXPLICIT for k
 
 @pytest.mark.parametrize(
     ("page", "section", "model"),
-    [("scenarios.md", "links", schema.Links), ("scenarios.md", "run", schema.Run), ("sweeps.md", "sweep", Sweep)],
+    [("scenarios.md", "links", schema.Links), ("scenarios.md", "run", schema.Run), ("scenarios.md", "deny", Deny), ("sweeps.md", "sweep", Sweep)],
 )
 def test_each_key_of_a_section_has_a_row(page: str, section: str, model: type[BaseModel]) -> None:
     assert told(page, section) == keys(model)

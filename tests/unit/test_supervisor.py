@@ -116,3 +116,42 @@ def test_wrong_data_is_counted_and_told(checkpoint_every: int | None, peer: str 
     assert {key: run.events[-1][key] for key in ("event", "source", "step", "peer")} == {
         "event": "wrong_sum", "source": "h2", "step": 3, "peer": peer,
     }  # fmt: skip
+
+
+class Desk:
+    """Stands for the administrator's desk: notes what it is told."""
+
+    def __init__(self) -> None:
+        self.told = list[Any]()
+
+    def config(self, host: str) -> Message:
+        self.told.append(("config", host))
+        return {"cmd": "config", "host": host, "deny": {}}
+
+    def ready(self, now: float, denied: Mapping[str, Any]) -> None:
+        self.told.append(("ready", sorted(denied)))
+
+    def turn(self) -> None:
+        self.told.append("turn")
+
+    def answer(self, host: str, message: Message) -> None:
+        self.told.append((host, message["msg"]))
+
+
+def test_the_administrators_desk_makes_the_configs_has_its_turns_and_hears_the_answers() -> None:
+    run, desk = Run(checkpoint_every=None), Desk()
+    run.supervisor._denials = desk  # type: ignore[assignment]
+    run.follow(*((host, {"msg": kind}) for host, kind in (("h1", "denied"), ("h2", "refused"), ("h1", "evs"))))
+    assert [told for told in desk.told if told != "turn"] == [("h1", "denied"), ("h2", "refused"), ("h1", "evs")]
+    assert desk.told.count("turn") == 3
+    desk.told.clear()
+    run.follow(CRASH)
+    assert [told for told in desk.told if told != "turn"] == [("config", "h1"), ("config", "h2"), ("ready", ["h1", "h2"])]
+    assert run.pool.sent[-3]["deny"] == {}
+
+
+def test_an_answer_that_crosses_a_stop_still_counts() -> None:
+    run, desk = Run(checkpoint_every=None), Desk()
+    run.supervisor._denials = desk  # type: ignore[assignment]
+    run.supervisor._late("h1", {"msg": "denied", "evs": {}})
+    assert desk.told == [("h1", "denied")]

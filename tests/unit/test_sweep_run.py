@@ -110,8 +110,8 @@ def test_the_worst_point_decides_whether_the_sweep_is_believed(tmp_path: Path, a
     busy = judge(Observations([1.0], [0.0], [0.001], [1.0], 0, 0, 0))
     real = testbed.run.session.ArmRun
 
-    def arm_run(*arguments: Any) -> Any:
-        arm = real(*arguments)
+    def arm_run(*arguments: Any, **more: Any) -> Any:
+        arm = real(*arguments, **more)
         execute = arm.execute
 
         def with_verdict() -> ArmOutcome:
