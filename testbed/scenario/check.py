@@ -6,10 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from hosts.mrc.params import MOST_EVS
 from testbed.scenario.check_faults import fault_problems
 from testbed.scenario.check_job import job_problems
-from testbed.scenario.deny import deny_problems
+from testbed.scenario.deny import Evs, deny_problems
 from testbed.scenario.faults import missing_evs
 from testbed.scenario.fit import link_problems, packet_problems, tier_problems
 from testbed.scenario.model import build_topology
@@ -60,13 +59,15 @@ def _ev_problems(faults: list[tuple[int, Any]], sections: dict[str, Any], topolo
 
 
 def _deny_problems(sections: dict[str, Any], topology: Topology, job_is_good: bool) -> list[Problem]:
-    """`pairs` needs a job that makes sense; numbers of EVs need MRC's `evs`."""
+    """`pairs` needs a job that makes sense; numbers of EVs need MRC's parameters, which are the defaults where they make no sense."""
     deny = sections.get("deny")
     if not deny:
         return []
     of_job = pairs(sections["job"], topology, sections["run"].duration_s, sections["seed"]) if job_is_good else None
-    wanted = sections["transport"].mrc.get("evs", 0) if "transport" in sections else 0
-    return deny_problems(deny, topology, of_job, wanted if type(wanted) is int and 0 <= wanted <= MOST_EVS else 0)
+    given = Evs()
+    if "transport" in sections and not transport_problems(sections["transport"]):
+        given = Evs(**{key: value for key, value in sections["transport"].mrc.items() if key in Evs._fields})
+    return deny_problems(deny, topology, of_job, given)
 
 
 def _fit_problems(sections: dict[str, Any]) -> list[Problem]:

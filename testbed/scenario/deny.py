@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from hosts.core import PathSpec
 from hosts.mrc.evs import spread
@@ -18,17 +19,23 @@ DENY: Place = ("deny",)
 Pair = tuple[str, str]
 
 
-def ev_links(topology: Topology, host: str, peer: str, wanted: int) -> list[tuple[str, ...]]:
-    """The links of each EV of a pair, EV 0 first. `wanted`: MRC's `evs`. UsageError: more paths than a QP can have EVs."""
-    paths = tuple(PathSpec(number, path.port, "", path.plane, path.links) for number, path in enumerate(topology.paths(host, peer)))
-    return [ev.path.links for ev in spread(paths, wanted)]
+class Evs(NamedTuple):
+    """How many EVs a scenario gives a pair: MRC's parameters `evs` (0: one a path) and `qps`."""
+
+    evs: int = 0
+    qps: int = 1
+
+    def links(self, topology: Topology, host: str, peer: str) -> list[dict[int, tuple[str, ...]]]:
+        """For each QP of a pair its EVs by number, each with the links of its path. UsageError: more paths than a QP can have EVs."""
+        paths = tuple(PathSpec(number, path.port, "", path.plane, path.links) for number, path in enumerate(topology.paths(host, peer)))
+        return [{ev.index: ev.path.links for ev in spread(paths, self.evs, place)} for place in range(self.qps)]
 
 
-def deny_problems(deny: Deny, topology: Topology, pairs: Sequence[Pair] | None, wanted: int) -> list[Problem]:
+def deny_problems(deny: Deny, topology: Topology, pairs: Sequence[Pair] | None, given: Evs) -> list[Problem]:
     """What is wrong with the section; `pairs` are those of the job (who sends to whom), None when the job makes no sense itself."""
     try:
-        problems = [*_link_problems(deny.links, topology), *_ev_problems(deny.evs, topology, pairs, wanted)]
-        return problems or (list(_path_problems(deny, topology, pairs, wanted)) if pairs is not None else [])
+        problems = [*_link_problems(deny.links, topology), *_ev_problems(deny.evs, topology, pairs, given)]
+        return problems or (list(_path_problems(deny, topology, pairs, given)) if pairs is not None else [])
     except UsageError as error:
         return [Problem(DENY, str(error))]
 
@@ -47,7 +54,7 @@ def _link_problems(links: Sequence[str], topology: Topology) -> Iterator[Problem
         seen.add(name)
 
 
-def _ev_problems(evs: Sequence[DeniedEvs], topology: Topology, pairs: Sequence[Pair] | None, wanted: int) -> Iterator[Problem]:
+def _ev_problems(evs: Sequence[DeniedEvs], topology: Topology, pairs: Sequence[Pair] | None, given: Evs) -> Iterator[Problem]:
     for index, entry in enumerate(evs):
         place, pair = (*DENY, "evs", index), (entry.host, entry.peer)
         unknown = [*_host_problems(entry.host, (*place, "host"), topology), *_host_problems(entry.peer, (*place, "peer"), topology)]
@@ -60,7 +67,7 @@ def _ev_problems(evs: Sequence[DeniedEvs], topology: Topology, pairs: Sequence[P
             hint = did_you_mean("", [peer for host, peer in pairs if host == entry.host], "it sends to")
             yield Problem((*place, "peer"), f"{entry.host} sends nothing to {entry.peer} in this job", hint)
         elif entry.host != entry.peer:
-            yield from _number_problems(entry, (*place, "evs"), len(ev_links(topology, *pair, wanted)))
+            yield from _number_problems(entry, (*place, "evs"), sum(map(len, given.links(topology, *pair))))
 
 
 def _host_problems(host: str, place: Place, topology: Topology) -> Iterator[Problem]:
@@ -77,28 +84,29 @@ def _number_problems(entry: DeniedEvs, place: Place, count: int) -> Iterator[Pro
             yield Problem((*place, index), f"EV {ev} is there twice", "name each EV once")
 
 
-def _path_problems(deny: Deny, topology: Topology, pairs: Sequence[Pair], wanted: int) -> Iterator[Problem]:
+def _path_problems(deny: Deny, topology: Topology, pairs: Sequence[Pair], given: Evs) -> Iterator[Problem]:
     """At most one: the first pair that would have no EV left, and how many more there are."""
-    stranded = _stranded(deny, topology, pairs, wanted)
+    stranded = _stranded(deny, topology, pairs, given)
     if stranded:
         host, peer = stranded[0]
         more = f", nor {counted(len(stranded) - 1, 'more pair')} of the job any" if len(stranded) > 1 else ""
-        yield Problem(DENY, f"leaves {host} no path to {peer}{more}", "deny fewer links or EVs: a QP needs one EV at least")
+        yield Problem(DENY, f"leaves {host} no path to {peer}{more}", "deny fewer links or EVs: each QP needs one EV at least")
 
 
-def _stranded(deny: Deny, topology: Topology, pairs: Sequence[Pair], wanted: int) -> list[Pair]:
+def _stranded(deny: Deny, topology: Topology, pairs: Sequence[Pair], given: Evs) -> list[Pair]:
     """The pairs that the denylist leaves without an EV."""
     links = {topology.link(name).name for name in deny.links}
     numbers = {(entry.host, entry.peer): set(entry.evs) for entry in deny.evs}
     cut_off = {peer: topology.cut_off(peer, links) for peer in {peer for _, peer in pairs}} if links else {}
     return [
         pair for pair in pairs
-        if pair[0] in cut_off.get(pair[1], ()) or (pair in numbers and not _left(ev_links(topology, *pair, wanted), links, numbers[pair]))
+        if pair[0] in cut_off.get(pair[1], ()) or (pair in numbers and _bars(given.links(topology, *pair), links, numbers[pair]))
     ]  # fmt: skip
 
 
-def _left(evs: Sequence[tuple[str, ...]], links: set[str], denied: Collection[int]) -> bool:
-    return any(ev not in denied and links.isdisjoint(path) for ev, path in enumerate(evs))
+def _bars(qps: Iterable[Mapping[int, tuple[str, ...]]], links: set[str], denied: Collection[int]) -> bool:
+    """Whether one of the QPs has no EV left."""
+    return any(all(ev in denied or not links.isdisjoint(path) for ev, path in evs.items()) for evs in qps)
 
 
 def ignored_by(arms: Collection[str]) -> list[str]:

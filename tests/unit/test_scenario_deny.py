@@ -10,7 +10,7 @@ import pytest
 from testbed.cli.dryrun import plan_lines
 from testbed.run.plan import agent_configs
 from testbed.scenario import Drawn, Scenario, ScenarioInvalid, draw, load_text
-from testbed.scenario.deny import deny_text, ev_links
+from testbed.scenario.deny import Evs, deny_text
 from topologies import build
 
 PLANES = """\
@@ -113,9 +113,17 @@ def test_more_evs_than_paths_can_be_denied_by_number() -> None:
     assert load_text(PLANES, ["transport.mrc.evs=8", "deny.evs=[{host: h1, peer: h3, evs: [7]}]"]).deny
 
 
+def test_each_qp_of_a_pair_needs_an_ev() -> None:
+    of_second = "deny.evs=[{host: h1, peer: h3, evs: [4, 5, 6, 7]}]"
+    assert "leaves h1 no path" in problems("transport.mrc.qps=2", of_second)["$.deny"]
+    assert load_text(PLANES, ["transport.mrc.qps=2", "deny.evs=[{host: h1, peer: h3, evs: [0, 1, 2, 4, 5, 6]}]"]).deny
+
+
 def test_evs_take_the_paths_in_turn() -> None:
     topology = build("multi-plane", planes=2, t0s=2, t1s=2, hosts_per_t0=1)
-    assert ev_links(topology, "h1", "h2", 6) == [path.links for path in topology.paths("h1", "h2") * 2]
+    first, second = Evs(evs=6, qps=2).links(topology, "h1", "h2")
+    assert list(first.values()) == [path.links for path in topology.paths("h1", "h2") * 2] == list(second.values())
+    assert (list(first), list(second)) == (list(range(8)), list(range(8, 16)))
 
 
 def test_a_denylist_in_words() -> None:
