@@ -61,7 +61,8 @@ class Verdicts:
         """Takes `ev` out of use; it is bad at once, unless `reason` says that its packet may only be late."""
         if ev.state == DENIED:
             ev.was_good = False
-            return
+        if ev.state == DENIED or ev.down:
+            return  # out of use for another reason, and a loss would tell nothing new
         perhaps_late = reason == "loss_rack" and self._patience_s > 0
         if self._evs.retire(now, ev, cause, SKIP if perhaps_late else ASSUMED_BAD):
             self._evs.schedule_probe(now, ev, self._rtt.srtt_s)

@@ -143,6 +143,14 @@ def test_probe_answers_do_not_bring_a_denied_ev_back() -> None:
     assert pair.a.report()["drops"] == {"unexpected_probe_reply": 1}
 
 
+def test_nothing_but_the_administrator_restores_a_denied_ev() -> None:
+    pair = Pair()
+    pair.a.deny(NOW, (), {"b": [1]}, on=True)
+    qp = pair.a._send["b"]
+    qp.verdicts.restore(NOW, qp.evs.evs[1], "probe")
+    assert states(pair.a)[1] == "DENIED"
+
+
 def test_a_job_goes_on_over_denial_and_leave() -> None:
     world = World(Conditions(), seed=5)
     world.post_row([1 << 17] * 8)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from random import Random
 
-from mrc_lab import NOW, World
+from mrc_lab import NOW, World, empty_packet
 
 from hosts.core import Event, PathSpec, Transmit
 from hosts.mrc.evs import EvSet
 from hosts.mrc.frames import Framer
-from hosts.mrc.loss import Allowance
+from hosts.mrc.loss import Allowance, Tx
 from hosts.mrc.params import MrcParams
 from hosts.mrc.recovery import Recoveries
 from hosts.mrc.sender import SendQp
@@ -210,3 +210,15 @@ def test_packets_that_arrive_although_their_port_went_down_widen_nothing() -> No
     world.assert_delivered()
     assert allowance._widen == 1.0
     assert world.a.report()["spurious_verdicts"] == 0
+
+
+def test_a_false_alarm_does_not_bring_an_ev_back_while_its_port_is_down() -> None:
+    bench = Bench()
+    ev = bench.evs.evs[1]
+    before, after = Tx(empty_packet(), ev, 0, NOW, 0), Tx(empty_packet(), ev, 1, NOW, 0)
+    bench.verdicts.leave(NOW, ev, before, "loss_fifo")
+    bench.verdicts.ports(NOW, 0b0010, 0)
+    bench.verdicts.leave(NOW, ev, after, "loss_fifo")
+    bench.verdicts.overturn(NOW, before)
+    bench.verdicts.overturn(NOW, after)
+    assert bench.states()[1] == "ASSUMED_BAD"
