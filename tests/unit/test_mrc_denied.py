@@ -146,7 +146,7 @@ def test_probe_answers_do_not_bring_a_denied_ev_back() -> None:
 def test_nothing_but_the_administrator_restores_a_denied_ev() -> None:
     pair = Pair()
     pair.a.deny(NOW, (), {"b": [1]}, on=True)
-    qp = pair.a._send["b"]
+    qp = pair.a._send["b"].qps[0]
     qp.verdicts.restore(NOW, qp.evs.evs[1], "probe")
     assert states(pair.a)[1] == "DENIED"
 
