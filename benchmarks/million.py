@@ -35,7 +35,7 @@ from hosts.mrc import MrcParams
 from hosts.mrc.channel import Conditions, Queue
 from hosts.wire import OUTER_BYTES
 
-PATHS = 4
+PATHS, EVS = 4, 32
 LOSS, DUPLICATION, REORDER, TRIMMING, MARKING = 0.01, 0.01, 0.05, 0.01, 0.01
 DEATH_S, BETWEEN_S = (0.02, 1.0), (0.2, 2.0)  # how long a path is dead, and how long none is
 MOST_PACKETS = 40  # of a message
@@ -100,7 +100,7 @@ def healthy(hours: float, rate_bps: float, seed: int) -> dict[str, Any]:
     rng = Random(f"healthy {seed}")
     queue = Queue(MARK_PACKETS * FRAME_BYTES, MARK_ALL_PACKETS * FRAME_BYTES, TRIM_PACKETS * FRAME_BYTES)
     conditions = Conditions(jitter_s=0.001, rate_bps=rate_bps, queue=queue)
-    params = MrcParams(evs=32, link_rate_bps=rate_bps, trimming=True)
+    params = MrcParams(evs=EVS, link_rate_bps=rate_bps, trimming=True)
     endless = iter(lambda: MOST_PACKETS * params.payload_bytes, 0)
     soak = Soak(conditions, params, endless, MOST_PACKETS * params.payload_bytes, PATHS, seed)
     truth, end = Truth(soak), soak.channel.now + hours * HOUR_S
@@ -139,7 +139,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--packets", type=int, default=1_000_000)
     parser.add_argument("--payload-bytes", type=int, default=256)
-    parser.add_argument("--evs", type=int, default=32)
+    parser.add_argument("--evs", type=int, default=EVS)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--healthy-hours", type=float, default=0.0, help="the healthy network instead")
     parser.add_argument("--rate-mbps", type=float, default=5.0, help="of each path of the healthy network")
@@ -147,13 +147,15 @@ def main() -> int:
     start = time.perf_counter()
     try:
         if arguments.healthy_hours:
+            asked = {"healthy_hours": arguments.healthy_hours, "rate_mbps": arguments.rate_mbps, "payload_bytes": MrcParams.payload_bytes}
             found = healthy(arguments.healthy_hours, arguments.rate_mbps * 1e6, arguments.seed)
         else:
+            asked = {"payload_bytes": arguments.payload_bytes, "evs": arguments.evs}
             found = bad(arguments.packets, arguments.payload_bytes, arguments.evs, arguments.seed)
     except Broken as problem:
         print(f"million: {problem}", file=sys.stderr)
         return 1
-    print(json.dumps(vars(arguments) | found | {"seconds": round(time.perf_counter() - start, 1)}, indent=1))
+    print(json.dumps({"seed": arguments.seed} | asked | found | {"seconds": round(time.perf_counter() - start, 1)}, indent=1))
     return 0
 
 

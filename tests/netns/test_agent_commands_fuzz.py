@@ -24,7 +24,7 @@ from testbed.fabric.namespaces import entered
 
 pytestmark = pytest.mark.netns
 
-ROUNDS = 250
+ROUNDS = 100
 RUNS_S = 0.02  # what the job gets before the end of the commands
 PATIENCE_S = 20
 MOST_MEMORY_BYTES = 3 << 30
