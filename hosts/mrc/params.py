@@ -35,7 +35,7 @@ class MrcParams:
     write_bytes: int = 0  # a longer message goes out as plain Writes of so many bytes and a last Write with Immediate; 0 = as one Write
     # EVs
     evs: int = 0  # EVs a QP, rounded up to the same number on every plane and path; 0 = one a path, 256 at most (MRC: 128 to 256)
-    ev_min_active: int = 1  # never spray over fewer; 0 = a quarter of the set (MRC's example); more than 1 costs where the sender names paths
+    ev_min_active: int = 1  # never spray over fewer; 0 = a quarter (MRC's example); more than 1 costs where the sender names paths
     probe_interval_s: float = 0.050
     probe_rtts: float = 8.0  # ... but at least so many smoothed RTTs
     probe_jitter: float = 0.2  # +- share of the interval

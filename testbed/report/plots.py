@@ -36,7 +36,7 @@ CAPTIONS = {
     ),
     "paths": (
         "Paths of the pair whose EVs were retired most often (of the first pair, if none was). Shade: data packets sent; the bar in the "
-        "middle of a row: ASSUMED_BAD (black: DENIED); ticks on its upper edge: probes; on its lower edge: faults that lie on the EV's path."
+        "middle of a row: ASSUMED_BAD (black: DENIED); ticks on its upper edge: probes; on its lower edge: faults on the EV's path."
     ),
     "detection": (
         "How long a sender still used an EV whose path had failed, in milliseconds and in base RTTs of the pair (its median RTT of idle "
