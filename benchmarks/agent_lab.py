@@ -219,6 +219,11 @@ class Lab:
         for agent in self.agents.values():
             agent.wait_for("aborted")
 
+    def drain(self) -> dict[str, dict[str, bool]]:
+        """Ends the job of every agent, and waits until all have drained; which QPs closed cleanly, by host and peer."""
+        self.tell({"cmd": "drain"})
+        return {name: agent.wait_for("drained")["closed"] for name, agent in self.agents.items()}
+
     def stop(self) -> dict[str, dict[str, Any]]:
         """Stops every agent; its reports by host."""
         self.tell({"cmd": "stop"})

@@ -93,7 +93,7 @@ class Agent:
     def _do(self, name: str, fields: Fields) -> None:
         handlers = {
             "config": self._config, "connect": self._connect, "start": self._start, "deny": self._deny, "evs": self._evs,
-            "abort": self._abort, "stop": self._stop,
+            "drain": self._drain, "abort": self._abort, "stop": self._stop,
         }  # fmt: skip
         handlers[name](fields)
 
@@ -137,6 +137,12 @@ class Agent:
         if self._session is None:
             raise UsageError(f"`{command}` without a `config`")
         return self._session
+
+    def _drain(self, fields: Fields) -> None:
+        if self._session is None:
+            self._tell({"msg": "drained", "closed": {}})
+        else:
+            self._session.drain()
 
     def _abort(self, fields: Fields) -> None:
         self._end_session()

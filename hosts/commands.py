@@ -12,7 +12,7 @@ from typing import Any
 from hosts.core import PathSpec, PeerSpec
 from testbed.errors import UsageError
 
-COMMANDS = ("config", "connect", "start", "deny", "evs", "abort", "stop")
+COMMANDS = ("config", "connect", "start", "deny", "evs", "drain", "abort", "stop")
 FILE_KINDS = ("events", "steps", "flows", "paths")
 MIB = 2**20
 MOST_PORTS = 32  # of a NIC: as many as the port masks of the wire have bits (hosts/wire.py, ERTH)

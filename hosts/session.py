@@ -33,6 +33,7 @@ ALONE_S = 0.0002
 CONTROL_BYTES = 256  # a packet of more carries data
 
 EV_FIELDS = ("peer", "ev", "state", "tx_packets", "lost_packets", "probes_sent")  # the first of `Core.path_rows`
+CLOSE_S = 1.0  # at the end of a job, the longest wait for what peers have not acknowledged
 
 MOST_LATENESSES = 1 << 16  # samples kept; then every second one goes, so that a run of hours needs no more memory
 
@@ -60,6 +61,7 @@ class Session:
         self._heard_at = float("-inf")
         self._more_to_send = self._blocked = False
         self.connected = self.started = False
+        self._draining, self._drained_by = False, float("inf")  # the latest time to tell that it is drained, until that is told
 
     def attributes(self) -> dict[str, Any]:
         """The out-of-band attributes that `ready` carries."""
@@ -89,6 +91,30 @@ class Session:
         self.started = True
         self._due = float("-inf")
 
+    def drain(self) -> None:
+        """The job ends here. Peers are served on; `drained` is told once all that was posted is acknowledged, or after CLOSE_S.
+
+        Files get their last rows now: what still arrives belongs to no measurement.
+        """
+        now = time.monotonic()
+        self._end_job(now)
+        self._core.close(now)
+        self._drained_by, self._due = now + CLOSE_S, float("-inf")
+
+    def _end_job(self, now: float) -> None:
+        if self._draining:
+            return
+        self._draining = True
+        if (unfinished := self._job.unfinished()) is not None:
+            self._recorder.step(unfinished)
+        if self.connected:
+            self._recorder.sample(now, self._core.flow_rows(), self._core.path_rows())
+
+    def _tell_drained(self, now: float) -> None:
+        if self._core.closed or now >= self._drained_by:
+            self._drained_by = float("inf")
+            self._tell({"msg": "drained", "closed": self._core.report()["closed"]})
+
     def readers(self) -> tuple[int, ...]:
         """File descriptors of the sockets to wait on for packets, and for news of NIC ports."""
         return self._readers
@@ -109,9 +135,11 @@ class Session:
 
     def _next_due(self) -> float:
         due, core_due = self._recorder.due, self._core.next_deadline()
-        job_due = self._job_due = self._job.next_deadline()
         if core_due is not None and core_due < due:
             due = core_due
+        if self._draining:
+            return min(due, self._drained_by)
+        job_due = self._job_due = self._job.next_deadline()
         return job_due if job_due is not None and job_due < due else due
 
     def note_lateness(self, lateness_s: float) -> None:
@@ -139,7 +167,10 @@ class Session:
             core.on_timer(now)
             self._record(now)
         self._report_news()
-        self._advance(now)
+        if self._draining:
+            self._take_last(now)
+        else:
+            self._advance(now)
         self._transmit()
         self._due = self._next_due()
 
@@ -184,7 +215,18 @@ class Session:
         for record in job.take_records():
             self._recorder.step(record)
             self._tell({"msg": "step", "step": record.step})
-        for wrong in job.take_wrong():
+        self._tell_wrong()
+
+    def _take_last(self, now: float) -> None:
+        """After the job's end: what arrives is still compared, but the job goes no further."""
+        for completion in self._core.take_completions():
+            self._job.on_completion(completion.peer, completion.imm)
+        self._tell_wrong()
+        if self._drained_by < float("inf"):
+            self._tell_drained(now)
+
+    def _tell_wrong(self) -> None:
+        for wrong in self._job.take_wrong():
             self._tell({"msg": "wrong_sum", "step": wrong.step, "peer": wrong.peer})
 
     def _transmit(self) -> None:
@@ -216,17 +258,14 @@ class Session:
 
     def _record(self, now: float) -> None:
         if now >= self._recorder.due:
-            if self._recorder.sample_due(now):
+            if self._recorder.sample_due(now) and not self._draining:
                 self._recorder.sample(now, self._core.flow_rows(), self._core.path_rows())
             self._recorder.on_timer(now)
 
     def close(self) -> dict[str, Any]:
         """Notes the step that is not finished, writes the files, destroys the QPs; returns this session's counters."""
         self._report_news()
-        if (unfinished := self._job.unfinished()) is not None:
-            self._recorder.step(unfinished)
-        if self.connected:
-            self._recorder.sample(time.monotonic(), self._core.flow_rows(), self._core.path_rows())
+        self._end_job(time.monotonic())
         self._recorder.close()
         dropped = socket_drops(self._network.readers)
         self._network.close()

@@ -152,11 +152,13 @@ class RcCore:
     def close(self, now: float) -> None:
         """The send QPs take no new writes."""
         self._closing = True
+        for qp in self._senders.values():
+            qp.close(now)
 
     @property
     def closed(self) -> bool:
         """Whether all that was posted before `close` is acknowledged, or its QP has failed."""
-        return self._closing and not any(qp.messages for qp in self._senders.values() if qp.error is None)
+        return self._closing and all(qp.closed or qp.error is not None for qp in self._senders.values())
 
     def on_receive_done(self, now: float) -> None:
         """Nothing to decide: RC's coalescing counts packets."""
@@ -190,7 +192,7 @@ class RcCore:
         return [QpError(qp.attributes.peer, qp.error or "") for qp in failed]
 
     def take_events(self) -> list[Event]:
-        """`rc_timeout` and `rc_nak` since the last call."""
+        """`rc_timeout`, `rc_nak` and `qp_closed` since the last call."""
         return _taken(qp.events for qp in self._senders.values())
 
     def acked_bytes(self) -> int:
@@ -216,7 +218,7 @@ class RcCore:
             "data_packets_retransmitted": sum(qp.rtx_packets for qp in self._senders.values()),
             "data_packets_received": sum(qp.rx_packets for qp in self._receivers.values()),
             "base_rtt_s": {peer: qp.base_rtt_s for peer, qp in self._senders.items() if qp.base_rtt_s is not None},
-            "closed": {peer: self._closing and qp.error is None and not qp.messages for peer, qp in self._senders.items()},
+            "closed": {peer: qp.closed for peer, qp in self._senders.items()},
             "drops": dict(self._drops),
         }
 

@@ -48,6 +48,7 @@ class SendQp:
         self.deadline: float | None = None
         self.retries_left = params.retries
         self.error: str | None = None
+        self.closing = self.closed = False
         self.error_taken = False
         self.events: list[Event] = []
         self.tx_packets = self.rtx_packets = self.losses = self.acked_bytes = 0
@@ -133,6 +134,15 @@ class SendQp:
         if self.next < upto:  # went back, and an acknowledgement of the first sending came after all
             self.next, self._cursor = upto, 0
         self.deadline = now + self.params.ack_timeout_s if self.acked < self.next else None
+        if self.closing:
+            self.close(now)
+
+    def close(self, now: float) -> None:
+        """No more is posted; it is closed when all that was is acknowledged."""
+        self.closing = True
+        if not self.messages and self.error is None and not self.closed:
+            self.closed = True
+            self.events.append(Event(now, "qp_closed", {"peer": self.attributes.peer, "qp": self.attributes.qpn}))
 
     def _take_rtt(self, now: float) -> None:
         if self._timed is None or self._timed[0] >= self.acked:

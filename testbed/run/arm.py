@@ -167,11 +167,13 @@ class ArmRun:
 
         try:
             self._say("the job runs", self.scenario.run.duration_s)
-            with self.control.serving(live.desk) if self.control else nullcontext():
-                live.supervisor.supervise(live.start + self.scenario.run.duration_s, check)
+            try:
+                with self.control.serving(live.desk) if self.control else nullcontext():
+                    live.supervisor.supervise(live.start + self.scenario.run.duration_s, check)
+            finally:
+                live.ended = time.monotonic()
             live.reports = live.supervisor.stop()
         finally:
-            live.ended = time.monotonic()
             injector.finish()
 
     def _say(self, text: str, eta_s: float | None = None) -> None:

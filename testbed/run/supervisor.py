@@ -92,9 +92,14 @@ class JobSupervisor:
         return "the streams run" if self._checkpoint_every is None else f"step {self.state.reached()}"
 
     def stop(self) -> dict[str, Message]:
-        """Ends the job where it is; returns each agent's report."""
+        """Ends the job where it is; returns each agent's report.
+
+        No agent leaves before all have drained: each has to acknowledge what the others still have outstanding.
+        """
         where = {"attempt": self.state.attempt, "step": self.state.reached()}
         self._record({"t": time.monotonic(), "source": "run", "event": "job_stop", **where})
+        self._pool.send_all({"cmd": "drain"})
+        self._pool.gather("drained", ANSWER_TIMEOUT_S, self._late)
         self._pool.send_all({"cmd": "stop"})
         answers = self._pool.gather("stopped", ANSWER_TIMEOUT_S, self._late)
         return {host: answer["report"] for host, answer in answers.items()}

@@ -28,6 +28,7 @@ class Pool:
         self.sent.append(dict(command))
 
     def gather(self, kind: str, timeout_s: float, note: Callable[[str, Message], None] | None = None) -> dict[str, Message]:
+        self.sent.append({"gathered": kind})
         return {host: {"msg": kind, "attributes": {}, "report": {}} for host in self.hosts}
 
     def next_message(self, timeout_s: float) -> tuple[str, Message] | None:
@@ -71,7 +72,7 @@ class Run:
         return self.reporter.warnings
 
     def starts(self) -> list[Message]:
-        return [command for command in self.pool.sent if command["cmd"] == "start"]
+        return [command for command in self.pool.sent if command.get("cmd") == "start"]
 
     def names(self) -> list[str]:
         return [event["event"] for event in self.events]
@@ -100,7 +101,7 @@ def test_streams_begin_anew_after_a_crash_and_keep_the_first_starts_clock() -> N
     assert [(start["attempt"], start["first_step"]) for start in starts] == [(1, 0), (2, 0), (3, 0)]
     assert [start["origin"] for start in starts] == [starts[0]["at"]] * 3
     assert starts[2]["at"] > starts[1]["at"] > starts[0]["at"]
-    assert [command["cmd"] for command in run.pool.sent].count("abort") == 2
+    assert [command.get("cmd") for command in run.pool.sent].count("abort") == 2
     assert run.warnings[0] == "h1: QP to h2: retry counter exceeded; the job crashed"
 
 
@@ -147,7 +148,7 @@ def test_the_administrators_desk_makes_the_configs_has_its_turns_and_hears_the_a
     desk.told.clear()
     run.follow(CRASH)
     assert [told for told in desk.told if told != "turn"] == [("config", "h1"), ("config", "h2"), ("ready", ["h1", "h2"])]
-    assert run.pool.sent[-3]["deny"] == {}
+    assert [command for command in run.pool.sent if command.get("cmd") == "config"][-1]["deny"] == {}
 
 
 def test_an_answer_that_crosses_a_stop_still_counts() -> None:
@@ -155,3 +156,9 @@ def test_an_answer_that_crosses_a_stop_still_counts() -> None:
     run.supervisor._denials = desk  # type: ignore[assignment]
     run.supervisor._late("h1", {"msg": "denied", "evs": {}})
     assert desk.told == [("h1", "denied")]
+
+
+def test_no_agent_is_stopped_before_all_have_drained() -> None:
+    run = Run(checkpoint_every=5)
+    run.supervisor.stop()
+    assert run.pool.sent[-4:] == [{"cmd": "drain"}, {"gathered": "drained"}, {"cmd": "stop"}, {"gathered": "stopped"}]
