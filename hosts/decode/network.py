@@ -119,11 +119,14 @@ def usids(destination: int) -> tuple[str, tuple[int, ...]]:
 
 
 def _traffic_class(walk: Walk, value: int) -> None:
-    """The outer header's is told; an inner one only where it differs, for switches and NICs act on different ones."""
+    """The outer header's is told, on which switches act; the inner one's, on which NICs act, where it says something else. 0 is silence."""
     dscp, ecn = value >> 2, ECN_NAMES[value & 3]
     told = f"{wire.DSCP_ROLES.get(dscp, f'DSCP {dscp}')} {ecn}"
     before = walk.packet.traffic_class
-    walk.packet.traffic_class = told if not before or before == told else f"{before} (inner: {told})"
+    if not before:
+        walk.packet.traffic_class = told
+    elif value and before != told:
+        walk.packet.traffic_class = f"{before} (inner: {told})"
 
 
 def _extensions(walk: Walk, protocol: int) -> int:

@@ -10,6 +10,7 @@ import click
 
 from testbed.cli import dryrun, engine, points
 from testbed.cli import selftest as selftest_command
+from testbed.cli.captures import capture_options, capture_plan
 from testbed.cli.decode import decode as decode_command
 from testbed.cli.ev import ev
 from testbed.cli.options import json_option, results_option
@@ -25,6 +26,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 set_option = click.option("--set", "sets", metavar="KEY=VALUE", multiple=True, help="Replace a value, as job.vector=1MiB (repeatable).")
 param_option = click.option("--param", "params", metavar="NAME=N", multiple=True, help="A parameter of the topology, as k=4 (repeatable).")
+
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.option("--debug", is_flag=True, help="Print the traceback of an internal error instead of writing it to a file.")
@@ -107,6 +109,7 @@ def validate(scenario: str, sets: tuple[str, ...], as_json: bool) -> Output:
 @click.option("--seed", type=click.IntRange(0), metavar="S", help="Seed of all random draws.")
 @set_option
 @click.option("--faults", "faults_file", type=click.Path(path_type=Path), metavar="FILE", help="Replay the faults.json of another run.")
+@capture_options
 @click.option("--dry-run", is_flag=True, help="Only show nodes, links, rules, faults and time; needs no root.")
 @click.option("-v", "--verbose", is_flag=True, help="With --dry-run: every node, link and rule.")
 @results_option
@@ -118,6 +121,9 @@ def run(
     seed: int | None,
     sets: tuple[str, ...],
     faults_file: Path | None,
+    pcap: tuple[str, ...],
+    pcap_limit: str,
+    pcap_snaplen: int | None,
     dry_run: bool,
     verbose: bool,
     results: Path,
@@ -126,9 +132,10 @@ def run(
     """Run a scenario (a name or a file) in a sandbox; needs root."""
     loaded = load(find(scenario), [*sets, *_selection(arms, repeat, seed)])
     drawn = [_drawn(single, faults_file) for single in loaded.single_runs()]
+    capture = capture_plan(loaded, pcap, pcap_limit, pcap_snaplen)
     if dry_run:
         return Output(points.dry_run_data(loaded, drawn), points.dry_run_lines(loaded, drawn, verbose))
-    return engine.run(loaded, drawn, results)
+    return engine.run(loaded, drawn, results, capture)
 
 
 def _selection(arms: str | None, repeat: int | None, seed: int | None) -> list[str]:

@@ -19,12 +19,13 @@ from testbed.files import make_folder
 from testbed.units import counted
 
 if TYPE_CHECKING:
+    from testbed.capture.plan import CapturePlan
     from testbed.cli.targets import Fabric
     from testbed.scenario import Drawn, Scenario
 
 
-def run(scenario: Scenario, drawn: Sequence[Drawn], results: Path) -> Output:
-    """Runs a scenario; `drawn` holds its faults, or those of each point of its sweep.
+def run(scenario: Scenario, drawn: Sequence[Drawn], results: Path, capture: CapturePlan) -> Output:
+    """Runs a scenario; `drawn` holds its faults, or those of each point of its sweep; `capture`: whose packets are recorded meanwhile.
 
     Outside of a sandbox it starts the same command again in one, which then writes the answer.
     """
@@ -39,9 +40,9 @@ def run(scenario: Scenario, drawn: Sequence[Drawn], results: Path) -> Output:
 
     with quiet_stdout(), reporting() as reporter:
         if scenario.points:
-            outcome = run_sweep(scenario, drawn, results, reporter=reporter)
+            outcome = run_sweep(scenario, drawn, results, reporter=reporter, capture=capture)
         else:
-            outcome = run_scenario(scenario, drawn[0], results, reporter=reporter)
+            outcome = run_scenario(scenario, drawn[0], results, reporter=reporter, capture=capture)
     folder = str(outcome.folder)
     data = {"run": folder, "exit_code": outcome.exit_code, "problems": outcome.problems, "summary": outcome.summary}
     verdict = ["all expectations were met"] if outcome.exit_code == 0 else outcome.problems

@@ -95,8 +95,16 @@ def first_runs(data: RunData) -> list[ArmRun]:
 
 def footer(data: RunData, summary: Mapping[str, Any]) -> list[str]:
     """The lines below every picture."""
-    lines = [_what(data, summary), _machine(data), fidelity_line(summary), _settings(data), conservative_line(data)]
+    lines = [_what(data, summary), _machine(data), fidelity_line(summary), captures_line(data), _settings(data), conservative_line(data)]
     return [line for line in lines if line]
+
+
+def captures_line(data: RunData) -> str:
+    """What was recorded while it ran, which costs CPU; empty when nothing was."""
+    told = data.manifest.get("captures")
+    targets = told.get("targets") if isinstance(told, Mapping) else None
+    names = ", ".join(map(str, targets)) if isinstance(targets, list) else ""
+    return f"Packets were recorded meanwhile, which costs CPU: {names}" if names else ""
 
 
 def _what(data: RunData, summary: Mapping[str, Any]) -> str:

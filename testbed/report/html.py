@@ -80,7 +80,7 @@ def page(data: RunData, summary: dict[str, Any]) -> dict[str, Any]:
         "tier_rows": [] if streams else group_rows(summary, "by_tier"), "streams": streams,
         "allowed": [allowed(run, data.scenario) for run in context.first_runs(data)],
         "fidelity_rows": fidelity_rows(data), "weak": [] if streams else [*weak_medians(summary), *flattered(data)],
-        "machine": context.machine_text(data),
+        "machine": context.machine_text(data), "captures": context.captures_line(data),
         "versions": _table(data.manifest.get("versions")), "revision": str(data.manifest.get("revision") or "unknown"),
         "command": command(data.manifest), "again": again(data, summary), "seed": summary["seed"], "settle_s": summary["settle_s"],
         "conservative": context.conservative_line(data), "started": str(data.manifest.get("started") or "unknown"),

@@ -6,12 +6,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterable, Mapping
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from testbed.capture.plan import NO_CAPTURE, CapturePlan
+from testbed.capture.session import Captures
 from testbed.collect.history import merge
 from testbed.collect.netlink import NetlinkWatch
 from testbed.collect.sampler import Sampler
@@ -57,19 +59,22 @@ class Live:
     pool: AgentPool
     supervisor: JobSupervisor
     desk: Desk
+    captures: Captures
     sampler: Sampler | None = None
     start: float = field(default_factory=time.monotonic)
     ended: float = field(default_factory=time.monotonic)
     reports: Mapping[str, Any] = field(default_factory=dict)
 
     def close(self) -> None:
-        """Ends the agents and the watching; OSError if the sampler's files are not complete."""
-        if self.desk.denials is not None:
-            self.desk.denials.close()
-        self.pool.close()
-        self.watch.stop()
-        if self.sampler is not None:
-            self.sampler.stop()
+        """Ends the agents and the watching, each whatever happens to the others; OSError if the sampler's files are not complete."""
+        with ExitStack() as ends:
+            ends.callback(self.captures.stop)
+            if self.sampler is not None:
+                ends.callback(self.sampler.stop)
+            ends.callback(self.watch.stop)
+            ends.callback(self.pool.close)
+            if self.desk.denials is not None:
+                ends.callback(self.desk.denials.close)
 
     def observations(self, rate_shares: Iterable[float], qdisc_drops: int) -> Observations:
         """What the verdict on fidelity rests on."""
@@ -100,6 +105,7 @@ class ArmRun:
     repeat: int
     folder: Path
     reporter: Reporter
+    capture: CapturePlan = NO_CAPTURE
     log: EventLog = field(default_factory=EventLog)
     control: Control | None = None
 
@@ -139,6 +145,7 @@ class ArmRun:
         outcome.tables_unchanged = fabric.tables_unchanged()
         outcome.fidelity = judge(live.observations(rates.values(), sum(fabric.qdisc_drops().values()) - drops_before))
         self._write_files(fabric, live, outcome, {"bring_up_s": round(bring_up_s, 3), "rate_shares": rates, "error": _text(ended_by)})
+        live.captures.explain(self.reporter)
         if ended_by is not None:
             raise ended_by
         return outcome
@@ -149,13 +156,16 @@ class ArmRun:
         watch.start()
         configs = self._configs()
         denials = Denials(self.topology, configs, pool.send, pool.wake, self.log.record) if self.arm in MRC_ARMS else None
-        return Live(watch, pool, self._supervisor(pool, configs, denials), Desk(self.arm, self.repeat, denials))
+        captures = Captures(self.capture, self.topology, fabric.pid, self.folder / "captures")
+        return Live(watch, pool, self._supervisor(pool, configs, denials), Desk(self.arm, self.repeat, denials), captures)
 
     def _run_job(self, fabric: Fabric, live: Live) -> None:
         self._say(f"starting {len(self._ring)} agents")
+        live.captures.start()
         live.pool.start()
         live.supervisor.connect()
         live.start = live.supervisor.start()
+        live.captures.zero(live.start)
         live.sampler = sampler = Sampler(self.topology, fabric.link_counters, self.folder, live.start)
         sampler.start()
         injector = Injector(fabric, self.faults, live.start, self.log.record)
@@ -164,6 +174,7 @@ class ArmRun:
         def check() -> None:
             injector.check()
             sampler.check()
+            live.captures.check()
 
         try:
             self._say("the job runs", self.scenario.run.duration_s)
@@ -237,6 +248,7 @@ class ArmRun:
                 "tables_unchanged": outcome.tables_unchanged,
                 "fidelity": outcome.fidelity.as_dict() if outcome.fidelity else None,
                 "interrupted": outcome.interrupted,
+                "captures": live.captures.records(),
                 **more,
             },
         )

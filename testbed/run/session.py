@@ -15,6 +15,7 @@ from typing import Any
 
 import yaml
 
+from testbed.capture.plan import NO_CAPTURE, CapturePlan
 from testbed.errors import INTERRUPTED, FidelityError, HostError, TestbedError
 from testbed.files import give_to_invoker, write_json, write_text
 from testbed.report import judge, write_results
@@ -44,10 +45,19 @@ class OpenRun:
     `stopped`: an interrupt or an error keeps its other arms from running.
     """
 
-    def __init__(self, scenario: Scenario, drawn: Drawn, folder: Path, reporter: Reporter, control: Control | None = None) -> None:
+    def __init__(
+        self,
+        scenario: Scenario,
+        drawn: Drawn,
+        folder: Path,
+        reporter: Reporter,
+        control: Control | None = None,
+        capture: CapturePlan = NO_CAPTURE,
+    ) -> None:
         """Writes the folder's first files; `folder` is there already."""
         self.scenario, self.drawn, self.reporter, self.control, self.stopped = scenario, drawn, reporter, control, False
-        self.outcome, self.arms, self._manifest = RunOutcome(folder), list[ArmOutcome](), manifest(scenario)
+        self.outcome, self.arms, self._manifest = RunOutcome(folder), list[ArmOutcome](), manifest(scenario, capture)
+        self._capture = capture
         write_faults(folder / "faults.json", drawn)
         write_scenario(folder, scenario)
         write_json(folder / "manifest.json", self._manifest)
@@ -63,7 +73,9 @@ class OpenRun:
         try:
             topology = self.scenario.build_topology()
             place = folder / arm / str(repeat)
-            run = ArmRun(self.scenario, topology, self.drawn.faults, arm, repeat, place, self.reporter, control=self.control)
+            run = ArmRun(
+                self.scenario, topology, self.drawn.faults, arm, repeat, place, self.reporter, capture=self._capture, control=self.control
+            )
             self.arms.append(run.execute())
         except KeyboardInterrupt:
             self.outcome.interrupted = self.stopped = True
@@ -84,11 +96,11 @@ class OpenRun:
         return self.outcome
 
 
-def run_scenario(scenario: Scenario, drawn: Drawn, results: Path, *, reporter: Reporter) -> RunOutcome:
+def run_scenario(scenario: Scenario, drawn: Drawn, results: Path, *, reporter: Reporter, capture: CapturePlan = NO_CAPTURE) -> RunOutcome:
     """Runs every arm `repeats` times against the same drawn faults. Must be called inside the sandbox."""
     with results_folder(results, scenario.name, reporter) as folder:
         with control_of(folder, reporter) as control:
-            run = OpenRun(scenario, drawn, folder, reporter, control)
+            run = OpenRun(scenario, drawn, folder, reporter, control, capture)
             _run_arms(run)
         point_latest(results, folder, reporter)
         return run.finish()
@@ -130,7 +142,7 @@ def _decide(outcome: RunOutcome, arms: list[ArmOutcome]) -> None:
         outcome.exit_code = INTERRUPTED
 
 
-def manifest(scenario: Scenario) -> dict[str, Any]:
+def manifest(scenario: Scenario, capture: CapturePlan) -> dict[str, Any]:
     """What ran, where and when, as far as it is known before."""
     return {
         "scenario": scenario.resolved(),
@@ -138,6 +150,7 @@ def manifest(scenario: Scenario) -> dict[str, Any]:
         "arms": list(scenario.arms),
         "repeats": scenario.repeats,
         "command": sys.argv,
+        "captures": capture.as_dict(),
         "started": now(),
         "machine": describe_machine(),
         "versions": versions(),

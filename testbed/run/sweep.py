@@ -7,6 +7,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from testbed.capture.plan import NO_CAPTURE, CapturePlan
 from testbed.errors import INTERRUPTED, FidelityError, HostError, TestbedError, UsageError
 from testbed.files import write_json
 from testbed.report import write_sweep
@@ -20,11 +21,13 @@ from testbed.units import format_duration
 WORST_FIRST = (INTERRUPTED, HostError.exit_code, UsageError.exit_code, FidelityError.exit_code, TestbedError.exit_code, 0)
 
 
-def run_sweep(scenario: Scenario, drawn: Sequence[Drawn], results: Path, *, reporter: Reporter) -> RunOutcome:
+def run_sweep(
+    scenario: Scenario, drawn: Sequence[Drawn], results: Path, *, reporter: Reporter, capture: CapturePlan = NO_CAPTURE
+) -> RunOutcome:
     """Runs every point of the scenario's sweep; `drawn` holds the faults of each. Must be called inside the sandbox."""
     with results_folder(results, scenario.name, reporter) as folder:
         with control_of(folder, reporter) as control:
-            sweep = SweepRun(scenario, drawn, folder, reporter, control)
+            sweep = SweepRun(scenario, drawn, folder, reporter, control, capture)
             sweep.run()
         point_latest(results, folder, reporter)
         return sweep.finish()
@@ -44,13 +47,20 @@ class SweepRun:
     """A sweep while it runs. A point's folder is made when its first arm begins, and finished as soon as its last has ended."""
 
     def __init__(
-        self, scenario: Scenario, drawn: Sequence[Drawn], folder: Path, reporter: Reporter, control: Control | None = None
+        self,
+        scenario: Scenario,
+        drawn: Sequence[Drawn],
+        folder: Path,
+        reporter: Reporter,
+        control: Control | None = None,
+        capture: CapturePlan = NO_CAPTURE,
     ) -> None:
         self.scenario, self.drawn, self.folder, self.reporter, self.control = scenario, drawn, folder, reporter, control
+        self._capture = capture
         self._runs: dict[int, OpenRun] = {}
         self._finished: set[int] = set()
         self._interrupted = False
-        self._manifest = manifest(scenario) | {"kind": "sweep"}
+        self._manifest = manifest(scenario, capture) | {"kind": "sweep"}
         write_scenario(folder, scenario)
         self._write_manifest()
 
@@ -102,7 +112,7 @@ class SweepRun:
             point = self.scenario.points[index]
             folder = self.folder / point.folder
             folder.mkdir()
-            self._runs[index] = OpenRun(point.scenario, self.drawn[index], folder, self.reporter, self.control)
+            self._runs[index] = OpenRun(point.scenario, self.drawn[index], folder, self.reporter, self.control, self._capture)
         return self._runs[index]
 
     def _finish_point(self, index: int) -> None:

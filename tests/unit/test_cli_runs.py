@@ -57,7 +57,7 @@ def fake_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     """An engine that says things on standard output and ends as it is told."""
 
     def install(exit_code: int, problems: list[str]) -> None:
-        def run_scenario(scenario, drawn, results, *, reporter):
+        def run_scenario(scenario, drawn, results, *, reporter, capture):
             os.write(1, b"noise of a child process\n")
             sys.stdout.write("noise of a library\n")
             reporter.note("a note")
