@@ -13,7 +13,7 @@ import jinja2
 from matplotlib.figure import Figure
 
 from testbed.files import write_text
-from testbed.report import context, findings, findings_head, findings_streams, step_goodput, style
+from testbed.report import context, denylist, findings, findings_head, findings_streams, step_goodput, style
 from testbed.report import statistics as stats
 from testbed.report.link_table import link_rows
 from testbed.report.metrics import METRICS
@@ -73,7 +73,7 @@ def page(data: RunData, summary: dict[str, Any]) -> dict[str, Any]:
         "hypothesis": str(scenario.get("hypothesis") or ""), "headline": headline(verdicts, summary, errors(data)), "verdicts": verdicts,
         "fidelity": summary["fidelity"], "fidelity_line": context.fidelity_line(summary), "problems": summary["problems"],
         "errors": errors(data),
-        "findings": [*findings_head.findings(summary), *filter(None, [context.hold_sentence(data)])],
+        "findings": [*findings_head.findings(summary), *filter(None, [context.hold_sentence(data)]), *denylist.sentences(data)],
         "arms": [(arm, context.label(arm)) for arm in summary["arms"]],
         "metric_rows": metric_rows(summary), "fault_rows": fault_rows(data, summary),
         "kind_rows": [] if streams else group_rows(summary, "by_kind"),

@@ -124,14 +124,16 @@ def agent_deny(deny: Deny, topology: Topology, host: str, arm: str) -> dict[str,
 
 
 def deny_text(deny: Mapping[str, object]) -> str:
-    """A denylist in words, from its JSON form; nothing when it denies nothing."""
+    """A denylist in words, from its JSON form, damaged or not; nothing when it denies nothing."""
     links, evs = deny.get("links"), deny.get("evs")
-    told = [f"link {link}" for link in links] if isinstance(links, Sequence) else []
-    told += [_entry_text(entry) for entry in evs if isinstance(entry, Mapping)] if isinstance(evs, Sequence) else []
-    return "; ".join(told)
+    told = [f"link {link}" for link in _listed(links)]
+    return ", ".join([*told, *(_entry_text(entry) for entry in _listed(evs) if isinstance(entry, Mapping))])
+
+
+def _listed(value: object) -> Sequence[object]:
+    return value if isinstance(value, (list, tuple)) else []
 
 
 def _entry_text(entry: Mapping[str, object]) -> str:
-    evs = entry.get("evs")
-    numbers = ", ".join(map(str, evs)) if isinstance(evs, Sequence) else "?"
+    numbers = ", ".join(map(str, _listed(entry.get("evs")))) or "?"
     return f"EV {numbers} from {entry.get('host')} to {entry.get('peer')}"

@@ -128,7 +128,7 @@ def test_evs_take_the_paths_in_turn() -> None:
 
 def test_a_denylist_in_words() -> None:
     told = deny_text({"links": ["h1-t0_1_1"], "evs": [{"host": "h1", "peer": "h3", "evs": [2, 3]}]})
-    assert told == "link h1-t0_1_1; EV 2, 3 from h1 to h3"
+    assert told == "link h1-t0_1_1, EV 2, 3 from h1 to h3"
 
 
 def test_a_host_is_cut_off_when_every_shortest_path_has_a_link_that_is_down() -> None:
