@@ -10,6 +10,7 @@ from typing import Any
 from hosts import wire
 from hosts.mrc import MrcCore
 
+EVS = 8  # of which he knows that they are used
 EDGES_24 = (0, 1, 0x7FFFFF, 0x800000, 0xFFFFFF)
 A, B, STRANGER = "fd00::a", "fd00::b", "fd00::bad"
 
@@ -20,13 +21,18 @@ def numbers(attribute: Any) -> list[int]:
 
 
 class Forger:
-    """Knows addresses and QP numbers; `psn_near` may say where the window is, `source` who he pretends to be."""
+    """Knows addresses and QP numbers of a pair a -> b; `psn_near` may say where the window is."""
 
-    def __init__(self, a: MrcCore, b: MrcCore, rng: Random, psn_near: Callable[[], int] | None = None, evs: int = 8) -> None:
-        self._rng, self._near, self._evs = rng, psn_near, evs
-        self.senders = numbers(a.attributes()["send_qps"]["b"])
-        self.receivers = numbers(b.attributes()["receive_qps"]["a"])
-        self.stranger = False
+    def __init__(
+        self, senders: list[int], receivers: list[int], rng: Random, psn_near: Callable[[], int] | None = None, a: str = A, b: str = B
+    ) -> None:
+        self._rng, self._near, self._a, self._b = rng, psn_near, a, b
+        self.senders, self.receivers, self.stranger = senders, receivers, False
+
+    @classmethod
+    def of(cls, a: MrcCore, b: MrcCore, rng: Random, psn_near: Callable[[], int] | None = None) -> Forger:
+        """For two cores of a test."""
+        return cls(numbers(a.attributes()["send_qps"]["b"]), numbers(b.attributes()["receive_qps"]["a"]), rng, psn_near)
 
     def psn(self) -> int:
         """Near the window for one who knows it, else any."""
@@ -36,13 +42,13 @@ class Forger:
         return rng.choice(EDGES_24) if rng.random() < 0.1 else rng.getrandbits(24)
 
     def entropy(self) -> int:
-        return self._rng.choice((self._rng.randrange(self._evs), self._rng.getrandbits(32)))
+        return self._rng.choice((self._rng.randrange(EVS), self._rng.getrandbits(32)))
 
     def to_b(self, opcode: int, fields: dict[str, int], payload: bytes = b"", qp: int | None = None, **bth: int) -> bytes:
-        return self._packet(A, B, opcode, fields, payload, qp or self._rng.choice(self.receivers), bth)
+        return self._packet(self._a, self._b, opcode, fields, payload, qp or self._rng.choice(self.receivers), bth)
 
     def to_a(self, opcode: int, fields: dict[str, int], qp: int | None = None, **bth: int) -> bytes:
-        return self._packet(B, A, opcode, fields, b"", qp or self._rng.choice(self.senders), bth)
+        return self._packet(self._b, self._a, opcode, fields, b"", qp or self._rng.choice(self.senders), bth)
 
     def _packet(self, source: str, target: str, opcode: int, fields: dict[str, int], payload: bytes, qp: int, bth: dict[str, int]) -> bytes:
         stamped = bool(bth.get("ts"))

@@ -51,7 +51,7 @@ def forging(what: str, near: bool, kinds: tuple[str, ...] = FORGED) -> Callable[
         def psn_near() -> int:
             return first + soak.b.report()["data_packets_received"]
 
-        forger = Forger(soak.a, soak.b, rng, psn_near if near else None)
+        forger = Forger.of(soak.a, soak.b, rng, psn_near if near else None)
         return (forger.anything(kinds) for _ in repeat(None))
 
     return make

@@ -1,0 +1,62 @@
+"""A ring of agents, and what can be seen of it from outside: for tests in which somebody attacks it."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from collections.abc import Iterator
+
+from benchmarks.agent_lab import Lab
+from testbed.fabric.namespaces import entered
+
+ETH_P_IPV6 = 0x86DD  # linux/if_ether.h
+JOB = {"vector_bytes": 128 * 1024, "compute_s": 0.002, "checkpoint_every": 5}
+
+
+def follow_ring(net: Lab, transport: str) -> None:
+    net.connect([net.config(name, transport, {"ranks": len(net.names), **JOB}) for name in net.names])
+    net.start()
+    steps(net, 3)
+
+
+def steps(net: Lab, count: int) -> None:
+    """Until every agent has told of `count` more steps."""
+    for agent in net.agents.values():
+        for _ in range(count):
+            agent.wait_for("step")
+
+
+def done(net: Lab) -> dict[str, dict]:
+    """The reports, after the backlog of messages and 200 steps more, all with the right sum."""
+    last = dict.fromkeys(net.names, -1)
+    goal = max(agent.wait_for("step")["step"] for agent in net.agents.values()) + 200
+    for name, agent in net.agents.items():
+        while last[name] < goal:
+            last[name] = agent.wait_for("step")["step"]
+    reports = net.stop()
+    assert all(report["job"]["wrong_sums"] == 0 for report in reports.values())
+    return reports
+
+
+@contextlib.contextmanager
+def sniffer(net: Lab, name: str) -> Iterator[socket.socket]:
+    """A packet socket on the agent's first interface."""
+    with entered(net.agents[name].pid):
+        sock = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(0x0003))  # ETH_P_ALL: outgoing packets too
+    with sock:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 21)
+        sock.bind((f"{name}-eth0", 0x0003))
+        sock.setblocking(False)
+        yield sock
+
+
+def sent_by(sock: socket.socket, *, own: bool) -> list[bytes]:
+    """IPv6 packets that the sniffed host sent (`own`) or got."""
+    packets, wanted = [], socket.PACKET_OUTGOING if own else socket.PACKET_HOST
+    with contextlib.suppress(BlockingIOError):
+        while len(packets) < 500:
+            packet, address = sock.recvfrom(65536)
+            if address[1] == ETH_P_IPV6 and address[2] == wanted and packet[6] in (socket.IPPROTO_UDP, socket.IPPROTO_IPV6):
+                packets.append(packet)
+    assert packets
+    return packets
