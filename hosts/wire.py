@@ -188,6 +188,7 @@ PSN_MASK = (1 << PSN_BITS) - 1
 HELD, DUPLICATE, NACKED = 1, 2, 4  # SETH.cc_flags
 SKIP_NONE, SKIP_ONCE, ALWAYS_SKIP = 0, 1, 2  # SETH.m: what becomes of the named EV
 M_SHIFT, M_MASK = 5, 3  # of SETH.m in the first word
+SACK_PORTS = 0xFF  # the ports that SETH.down_ports can name
 DOWN_PORTS_SHIFT = 24  # of SETH.down_ports in the word of cack_psn
 ICRC_BYTES = 4
 A_BIT, R_BIT, RTX_BIT, TS_BIT = 1 << 31, 1 << 30, 1 << 29, 1 << 28  # in BTH's last word, above the PSN

@@ -26,6 +26,8 @@ class PeerAttributes:
     send_qps: tuple[int, ...]
     first_psns: tuple[int, ...]
     receive_qps: tuple[int, ...]
+    endpoint_psn: int
+    ports_down: int
 
 
 def parse(peer: str, raw: Mapping[str, Any], host: str, qps: int, sends_to_us: bool, receives_from_us: bool) -> PeerAttributes:
@@ -49,6 +51,8 @@ def parse(peer: str, raw: Mapping[str, Any], host: str, qps: int, sends_to_us: b
         send_qps=_numbers(told.object("send_qps"), host, qps, QP_MASK) if sends_to_us else (),
         first_psns=_numbers(told.object("first_psns"), host, qps, PSN_MASK) if sends_to_us else (),
         receive_qps=_numbers(told.object("receive_qps"), host, qps, QP_MASK) if receives_from_us else (),
+        endpoint_psn=told.whole("endpoint_psn", 0, PSN_MASK),
+        ports_down=told.whole("ports_down", 0, 0xFFFFFFFF),
     )
 
 

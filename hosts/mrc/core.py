@@ -10,6 +10,7 @@ from typing import Any
 from hosts import wire
 from hosts.core import Completion, Event, PathSpec, PeerSpec, QpError, Transmit, Turns, taken
 from hosts.mrc.attributes import VERSION, PeerAttributes, parse
+from hosts.mrc.endpoint import Endpoint
 from hosts.mrc.frames import DATA, DATA_BARE, PROBE, PROBE_BYTES, PSN_OFFSET, Framer, Head, Inspector, Malformed, parse_nack, parse_sack
 from hosts.mrc.params import MrcParams
 from hosts.mrc.qps import ReceiveQps, SendQps
@@ -23,6 +24,7 @@ QP_MASK = 0xFFFFFF
 FIRST_QP = 0x100  # numbers below are kept for special QPs, as QP 2 of endpoint requests
 IMM_BYTES = 4
 TS_FLAG = TS_BIT >> 24  # in the first byte of BTH's last word
+ENDPOINT_QPN, ENDPOINT_OPCODES = wire.ENDPOINT_QPN, (wire.ENDPOINT_REQUEST, wire.ENDPOINT_RESPONSE)
 FIRST_DATA, LAST_DATA, SACK, NACK, PROBE_REQUEST = wire.WRITE_FIRST, wire.WRITE_ONLY_IMM, wire.SACK, wire.NACK, wire.PROBE
 
 
@@ -53,17 +55,21 @@ class MrcCore:
         numbers, places = iter(rng.sample(range(FIRST_QP, QP_MASK + 1), params.qps * (len(send_to) + len(receive_from)))), range(params.qps)
         self._recoveries = Recoveries()
 
+        self._endpoint = Endpoint(address, self._specs, params, Random(f"endpoint {seed} {name}"), self._events)
+
         def send_qp(peer: str, paths: tuple[PathSpec, ...], place: int) -> SendQp:
             draw = Random(f"{seed} {name} {peer}" + (f" {place}" if place else ""))
             return SendQp(peer, next(numbers), paths, params, draw, self._events, self._recoveries, place)
 
         def receive_qp(peer: str, paths: tuple[PathSpec, ...]) -> ReceiveQp:
-            return ReceiveQp(peer, next(numbers), paths, params, region, self._rkey, self._base)
+            return ReceiveQp(peer, next(numbers), paths, params, region, self._rkey, self._base, self._endpoint.peers[peer].reverse)
 
         self._send = {p: SendQps(p, [send_qp(p, s.paths, place) for place in places], params.write_bytes) for p, s in send_to.items()}
         self._receive = {p: ReceiveQps(p, [receive_qp(p, s.paths) for _ in places]) for p, s in receive_from.items()}
         self._order, self._turns = [qp for group in self._send.values() for qp in group.qps], Turns()
         self._receive_order = [qp for group in self._receive.values() for qp in group.qps]
+        for qp in self._order:
+            self._endpoint.add_sender(qp.peer, qp, qp.evs)
         self._senders = {qp.qp: qp for qp in self._order}
         self._receivers = {qp.qp: qp for qp in self._receive_order}
         self._qps: tuple[ReceiveQp | SendQp, ...] = (*self._receive_order, *self._order)
@@ -71,7 +77,8 @@ class MrcCore:
         self._failed: set[str] = set()
         self._closing = False
         self._open: set[str] = set()  # peers whose send QP is closing, but not closed
-        self._ports_down = 0  # bit i: NIC port i is down
+        self._connected = False
+        self._dead_at: float | None = None  # when the QPs fail, because no NIC port is up
 
     # Out of band
 
@@ -86,6 +93,7 @@ class MrcCore:
             "rkey": self._rkey,
             "base": self._base,
             "mpr_packets": self._params.mpr_packets,
+            **self._endpoint.attributes(),
         }
 
     def connect(self, peers: Mapping[str, Mapping[str, Any]]) -> None:
@@ -104,6 +112,9 @@ class MrcCore:
             ends = zip(self._receive[peer].qps if peer in self._receive else (), says.send_qps, says.first_psns, strict=True)
             for receiver, number, first_psn in ends:
                 receiver.connect(self._framer(peer, receiver.qp, number, says), first_psn)
+            endpoint = self._framer(peer, wire.ENDPOINT_QPN, wire.ENDPOINT_QPN, says)
+            self._endpoint.connect(peer, endpoint, says.endpoint_psn, says.ports_down)
+        self._connected = True
 
     def _framer(self, peer: str, own_qp: int, peer_qp: int, says: PeerAttributes) -> Framer:
         return Framer(self._address, self._specs[peer].address, own_qp, peer_qp, says.udp_port)
@@ -131,11 +142,13 @@ class MrcCore:
             if FIRST_DATA <= opcode <= LAST_DATA and qp in self._receivers:
                 self._on_write(now, self._receivers[qp], head, datagram)
             elif opcode == SACK and qp in self._senders:
-                self._on_sack(now, self._senders[qp], datagram)
+                self._on_sack(now, self._senders[qp], head.entropy, datagram)
             elif opcode == NACK and qp in self._senders:
                 self._on_nack(now, self._senders[qp], datagram)
             elif opcode == PROBE_REQUEST and qp in self._receivers:
                 self._on_probe(self._receivers[qp], head.entropy, datagram)
+            elif qp == ENDPOINT_QPN and opcode in ENDPOINT_OPCODES:
+                self._endpoint.take(now, head, datagram)
             else:
                 raise Malformed("unknown_qp" if opcode in wire.OPCODES else "unknown_opcode")
         except Malformed as problem:
@@ -170,9 +183,12 @@ class MrcCore:
         if reason is not None:
             self._drops[reason] += 1
 
-    def _on_sack(self, now: float, qp: SendQp, datagram: memoryview) -> None:
+    def _on_sack(self, now: float, qp: SendQp, entropy: int, datagram: memoryview) -> None:
         say = parse_sack(datagram)
-        self._refused(qp.on_probe_reply(now, say.ack_psn_offset & 0xFFFF) if say.probe_reply else qp.on_sack(now, say))
+        wrong = qp.on_probe_reply(now, say.ack_psn_offset & 0xFFFF) if say.probe_reply else qp.on_sack(now, say)
+        if wrong is None and (say.down_ports or self._endpoint.wary):
+            wrong = self._endpoint.on_sack(now, qp.peer, qp.qp, entropy, say, qp.is_newest(say.number))
+        self._refused(wrong)
 
     def _on_nack(self, now: float, qp: SendQp, datagram: memoryview) -> None:
         self._refused(qp.on_nack(now, parse_nack(datagram)))
@@ -188,10 +204,19 @@ class MrcCore:
     # From outside: ports, the administrator, the end
 
     def on_port(self, now: float, port: int, up: bool) -> None:
-        """Remembers which NIC ports are down."""
+        """Moves everything off a port that is down, and tells the peers. Without any port, the QPs that are connected fail in a while."""
         self._events.append(Event(now, "port", {"port": port, "up": up}))
-        bit = 1 << port
-        self._ports_down = self._ports_down & ~bit if up else self._ports_down | bit
+        self._endpoint.on_port(port, up)
+        self._tell_ports(now)
+        if not self._endpoint.all_down:
+            self._dead_at = None
+        elif self._connected and self._dead_at is None:
+            self._dead_at = now + self._params.ports_down_s
+
+    def _tell_ports(self, now: float) -> None:
+        for peer in self._endpoint.take_news(now):
+            for qp in self._send[peer.name].qps if peer.name in self._send else ():
+                qp.on_ports(now, self._endpoint.local_down, peer.down)
 
     def deny(self, now: float, links: Collection[str], evs: Mapping[str, Collection[int]], on: bool) -> dict[str, list[int]]:
         """Denies or allows EVs of the send QPs; returns those concerned, by peer.
@@ -238,12 +263,18 @@ class MrcCore:
 
     def transmit(self, now: float) -> Iterable[Transmit]:
         """Everything that may be sent now: SACKs first, then the send QPs in turn."""
+        if self._endpoint.news:
+            self._tell_ports(now)
+        if self._endpoint.ready:
+            return self._transmits(now)
         for qp in self._qps:
             if qp.ready:
                 return self._transmits(now)
         return ()
 
     def _transmits(self, now: float) -> Iterator[Transmit]:
+        while self._endpoint.ready:
+            yield self._endpoint.ready.popleft()
         for receiver in self._receive_order:
             if receiver.ready:
                 yield from receiver.transmit()
@@ -256,7 +287,9 @@ class MrcCore:
 
     def next_deadline(self) -> float | None:
         """When on_timer must be called at the latest, or None."""
-        earliest = None
+        earliest, alarm = self._dead_at, self._endpoint.alarm
+        if alarm.awake and (earliest is None or alarm.due_at < earliest):
+            earliest = alarm.due_at
         for qp in self._qps:
             due = qp.next_deadline()
             if due is not None and (earliest is None or due < earliest):
@@ -265,6 +298,12 @@ class MrcCore:
 
     def on_timer(self, now: float) -> None:
         """Runs the timers that are due."""
+        if self._dead_at is not None and now >= self._dead_at:
+            self._dead_at = None
+            self._receivers.clear()
+            for peer in self._specs:
+                self._fail(now, peer, "all NIC ports are down")
+        self._endpoint.on_timer(now)
         for receiver in self._receive_order:
             receiver.on_timer(now)
         for sender in self._order:
@@ -277,9 +316,10 @@ class MrcCore:
         if peer in self._failed:
             return
         self._failed.add(peer)
-        self._send[peer].fail(reason)
-        for qp in self._send[peer].qps:
-            del self._senders[qp.qp]
+        if peer in self._send:
+            self._send[peer].fail(reason)
+            for qp in self._send[peer].qps:
+                del self._senders[qp.qp]
         self._errors.append(QpError(peer, reason))
         self._events.append(Event(now, "qp_error", {"peer": peer, "reason": reason}))
 
@@ -324,6 +364,7 @@ class MrcCore:
             "idle_rtt_s": {peer: group.idle_rtt_s for peer, group in self._send.items()},
             "nacks_received": dict(sum((group.nacks for group in self._send.values()), Counter[str]())),
             "closed": {peer: self._closing and peer not in self._open for peer in self._send},
+            "endpoint": self._endpoint.report(),
             "drops": dict(self._drops),
             "spurious_verdicts": sum(qp.verdicts.spurious for qp in self._order),
         }

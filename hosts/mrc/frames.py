@@ -8,7 +8,7 @@ from typing import NamedTuple
 from zlib import crc32
 
 from hosts import wire
-from hosts.wire import BTH, BTH_OFFSET, CC_STATE, ICRC_BYTES, IMMDT, METH, NETH, PETH, RETH, SETH, TSETH, UDP_PORTS, Header
+from hosts.wire import BTH, BTH_OFFSET, CC_STATE, EETH, ERTH, ICRC_BYTES, IMMDT, METH, NETH, PETH, RETH, SETH, TSETH, UDP_PORTS, Header
 
 # Everything before BTH's last word (flags and PSN) repeats from packet to packet: addresses, ports, length, opcode, QP. This head is built,
 # checked and summed once, and then remembered; the fast path only packs or unpacks what follows it.
@@ -27,11 +27,14 @@ DATA_BARE = _after_head(METH, RETH)
 SACK = _after_head(SETH, CC_STATE)
 NACK = _after_head(NETH)
 PROBE = _after_head(PETH)
+REQUEST, RESPONSE = _after_head(ERTH), _after_head(EETH)
 PKEY = 0xFFFF
 TSETH_TYPE = 1
 CACHE_LIMIT = 8192  # heads; a flood of forged ones must not fill the memory
 SHORTEST = BTH_OFFSET + BTH.size_bytes + ICRC_BYTES
 SACK_BYTES, NACK_BYTES, PROBE_BYTES = (PSN_OFFSET + form.size + ICRC_BYTES for form in (SACK, NACK, PROBE))
+REQUEST_BYTES, RESPONSE_BYTES = (PSN_OFFSET + form.size + ICRC_BYTES for form in (REQUEST, RESPONSE))
+OP_SHIFT = 24  # of the operation in ERTH's and EETH's first word
 PSN_SHIFT = 8  # of nack_psn in its word
 
 
@@ -101,6 +104,29 @@ def parse_sack(datagram: memoryview) -> SackFields:
         sack_offset, bitmap, state >> 48, state >> 33 & 0x7FFF, state & 0xFFFFFF, first >> wire.M_SHIFT & wire.M_MASK, state >> 25 & 0x7F,
         cack >> wire.DOWN_PORTS_SHIFT,
     )  # fmt: skip
+
+
+class EndpointFields(NamedTuple):
+    """What an Endpoint Request or Response says; `number` is its PSN. Of a response `entropy` is the EV of the request."""
+
+    number: int
+    op: int
+    port_mask: int
+    stamp: int
+    entropy: int = 0
+
+
+def parse_endpoint(datagram: memoryview, response: bool) -> EndpointFields:
+    """The fields of a sound Endpoint Request or Response.
+
+    Raises:
+        Malformed: the packet is shorter or longer than that.
+    """
+    form, size = (RESPONSE, RESPONSE_BYTES) if response else (REQUEST, REQUEST_BYTES)
+    if len(datagram) != size:
+        raise Malformed("bad_length")
+    number, first, port_mask, stamp, _, entropy = form.unpack_from(datagram, PSN_OFFSET)[:6]
+    return EndpointFields(number & wire.PSN_MASK, first >> OP_SHIFT, port_mask, stamp, entropy if response else 0)
 
 
 class Head(NamedTuple):
@@ -193,6 +219,17 @@ class Framer:
         template, crc = self._heads.get((entropy, wire.PROBE, PROBE.size)) or self._head(entropy, wire.PROBE, PROBE, 0)
         header = bytearray(template)
         PROBE.pack_into(header, PSN_OFFSET, 0, 0, probe_id, *self._ids, stamp, 0, 0)
+        return header, crc32(header[PSN_OFFSET:], crc).to_bytes(ICRC_BYTES, "little")
+
+    def endpoint(self, entropy: int, opcode: int, say: EndpointFields) -> tuple[bytearray, bytes]:
+        """Header and trailer of an Endpoint Request or Response sent with `entropy`."""
+        form = REQUEST if opcode == wire.ENDPOINT_REQUEST else RESPONSE
+        template, crc = self._heads.get((entropy, opcode, form.size)) or self._head(entropy, opcode, form, 0)
+        header = bytearray(template)
+        if form is REQUEST:
+            form.pack_into(header, PSN_OFFSET, say.number, say.op << OP_SHIFT, say.port_mask, say.stamp, 0, 0)
+        else:
+            form.pack_into(header, PSN_OFFSET, say.number, say.op << OP_SHIFT, say.port_mask, say.stamp, 0, say.entropy, bytes(16), 0)
         return header, crc32(header[PSN_OFFSET:], crc).to_bytes(ICRC_BYTES, "little")
 
 

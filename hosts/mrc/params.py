@@ -43,6 +43,13 @@ class MrcParams:
     probe_rate_max: float = 400.0  # probes a second of one QP: with many EVs out of use the interval grows; ours
     probe_successes: int = 3  # answers in a row that make an EV GOOD again
     port_up_probes: int = 1  # ... of an EV whose port has come back; ours
+    # Ports and the way back: docs/mrc.md; none of these values is published
+    ports_down_s: float = 0.0  # all NIC ports down for so long fail the QPs; 0 = at once, as published
+    port_update_evs: int = 3  # over which a PORT_STATUS_UPDATE is sent: it is not retransmitted
+    reverse_evs: int = 0  # of the reverse-path set, at least one a plane, at most 64; 0 = one a path
+    reverse_probe_min_s: float = 0.050  # least time between two EV_PROBEs to a peer, where a round trip is shorter
+    reverse_patience_rtts: float = 4.0  # round trips after which a probe counts as not answered
+    reverse_successes: int = 2  # answers that bring a dead reverse path back
     # Acknowledgements
     ack_every: int = 4  # data packets a SACK
     ack_delay_s: float = 0.002  # longest wait of a SACK
@@ -123,6 +130,7 @@ class MrcParams:
             ),
             (not 0 <= self.receiver_penalty <= 127, "receiver_penalty must be 0 to 127"),
             (not 0 <= self.evs <= MOST_EVS, f"evs must be 0 (one a path) to {MOST_EVS}"),
+            (not 0 <= self.reverse_evs <= 64, "reverse_evs must be 0 (one a path) to 64"),
             (not self._windows_in_order(), "cwnd must obey min <= initial <= max"),
             (
                 not all(0 <= share <= 1 for share in (self.empty_delay_share, self.adapt_below, self.adapt_kept)),
@@ -164,13 +172,16 @@ class MrcParams:
         return cls(**{name: known[name](value) for name, value in raw.items()})
 
 
-_AT_LEAST_ONE = ("probe_successes", "port_up_probes", "ack_every", "cwnd_min_packets", "rack_widen_max")
+_AT_LEAST_ONE = (
+    "probe_successes", "port_up_probes", "ack_every", "cwnd_min_packets", "rack_widen_max", "port_update_evs", "reverse_successes",
+    "reverse_patience_rtts",
+)  # fmt: skip
 _AT_LEAST_ZERO = (
     "ev_min_active", "probe_interval_max_s", "link_rate_bps", "rack_rttvar", "late_packets", "probe_rtts", "ack_gap_delay_s",
-    "target_delay_share", "write_bytes",
+    "target_delay_share", "write_bytes", "ports_down_s",
 )  # fmt: skip
 _POSITIVE = (
     "probe_interval_s", "probe_rate_max", "ack_delay_s", "initial_rtt_s", "rack_srtt", "rack_min_s", "rack_decay_s", "pto_min_s",
     "target_delay_min_s", "base_rtt_window_s", "bdp_min_packets", "delay_gain", "fair_increase",
-    "fast_increase", "far_scale",
+    "fast_increase", "far_scale", "reverse_probe_min_s",
 )  # fmt: skip

@@ -7,11 +7,13 @@ from collections.abc import Iterator
 
 from hosts.core import Completion, PathSpec, Transmit
 from hosts.mrc.frames import Framer, NackFields, SackFields
-from hosts.mrc.params import MPR_UNIT, MrcParams
-from hosts.wire import A_BIT, DUPLICATE, HELD, NACKED, PSN_MASK, RTX_BIT, SKIP_NONE, SKIP_ONCE, unwrap
+from hosts.mrc.params import MOST_MPR_UNITS, MPR_UNIT, MrcParams
+from hosts.mrc.reverse import ReversePaths
+from hosts.wire import A_BIT, DUPLICATE, HELD, NACKED, PSN_MASK, PSN_OOR_WINDOW, RTX_BIT, SACK_PORTS, SKIP_NONE, SKIP_ONCE, unwrap
 
 BITMAP_BITS = 64
 RECEIVED_UNIT_BYTES = 256
+MOST_EARLY = MOST_MPR_UNITS * MPR_UNIT  # packets beyond the window: MRC's largest window; who sends farther ahead is no peer of ours
 MOST_READY = 1024  # SACKs and NACKs that wait; a flood of duplicates or probes asks for more than can be sent, and the newest say most
 
 
@@ -19,12 +21,21 @@ class ReceiveQp:
     """What one peer writes here. PSNs are endless inside; `_cack` is the last PSN up to which nothing is missing."""
 
     def __init__(
-        self, peer: str, qp: int, paths: tuple[PathSpec, ...], params: MrcParams, region: memoryview, rkey: int, base: int
+        self,
+        peer: str,
+        qp: int,
+        paths: tuple[PathSpec, ...],
+        params: MrcParams,
+        region: memoryview,
+        rkey: int,
+        base: int,
+        reverse: ReversePaths,
     ) -> None:
         self.peer, self.qp = peer, qp
         self.received_packets = 0
         self.completed: list[Completion] = []  # in order, until whoever drives the QP takes them
         self._paths, self._params, self._region, self._rkey, self._base = paths, params, region, rkey, base
+        self._reverse = reverse
         self._framer: Framer | None = None
         self._first = self._cack = -1
         self._mask = 0  # bit i: PSN _cack + 1 + i has arrived
@@ -67,13 +78,14 @@ class ReceiveQp:
         psn = unwrap(flags_psn, expected)
         ahead = psn - expected
         if ahead >= self._params.mpr_packets or psn < self._first:
-            return "psn_out_of_window"
+            return self._on_out_of_window(ahead, psn, entropy, stamp, va, rkey, len(payload))
         start = va - self._base
         if rkey != self._rkey:
             return "rkey"
         if start < 0 or start + len(payload) > len(self._region):
             return "address"
         if ahead < 0 or self._mask >> ahead & 1:
+            self._reverse.hurry(now)
             self._on_duplicate(psn, entropy, stamp, marked)
             return "duplicate"
         self._region[start : start + len(payload)] = payload
@@ -85,6 +97,14 @@ class ReceiveQp:
         elif flags_psn & RTX_BIT:  # its EV is news that the sender must not lose in a batch
             self._acknowledge(held=False)
         return None
+
+    def _on_out_of_window(self, ahead: int, psn: int, entropy: int, stamp: int, va: int, rkey: int, size_bytes: int) -> str:
+        """Asks for a sound packet again that came too early, but for one that no window reaches; returns the reason to count."""
+        start, early = va - self._base, ahead - self._params.mpr_packets
+        if 0 <= early < MOST_EARLY and rkey == self._rkey and 0 <= start <= len(self._region) - size_bytes:
+            self.ready.append((entropy, NackFields(PSN_OOR_WINDOW, entropy, psn & PSN_MASK, stamp)))
+            self.nacks_sent += 1
+        return "psn_out_of_window"
 
     def on_trimmed(self, entropy: int, psn24: int, stamp: int, va: int, rkey: int, size_bytes: int, reason: int) -> str | None:
         """Asks for the data that a switch cut off one packet. Returns the reason to count when it was refused, else None.
@@ -194,16 +214,18 @@ class ReceiveQp:
         return None
 
     def transmit(self) -> Iterator[Transmit]:
-        """The SACKs and NACKs that are ready; what the caller does not take stays for the next call."""
-        framer = self._framer
+        """The SACKs and NACKs that are ready, over paths not known to be bad this way; what the caller does not take stays."""
+        framer, way = self._framer, self._reverse.way
         while self.ready and framer is not None:
-            entropy, say = self.ready.popleft()
+            wanted, say = self.ready.popleft()
+            entropy = way(wanted)
             path = self._paths[entropy % len(self._paths)]
             header, trailer = framer.sack(entropy, say) if isinstance(say, SackFields) else framer.nack(entropy, say)
             yield Transmit(path.port, path.destination, header, b"", trailer, True)
 
     def _acknowledge(self, held: bool, skip: int = SKIP_NONE) -> None:
         """Makes the SACKs that cover all news: one, or more when the news spans more than a bitmap."""
+        self._reverse.heard()
         flags = (HELD if held else 0) | (DUPLICATE if self._duplicate else 0) | (NACKED if self._nacked else 0)
         offset = self._last_psn - (self._cack)
         if not -0x8000 <= offset < 0x8000:
@@ -236,4 +258,5 @@ class ReceiveQp:
             cack=self._cack & PSN_MASK, cc_flags=cc_flags, mpr=self._params.mpr_packets // MPR_UNIT, sack_offset=base - self._cack,
             bitmap=(self._mask >> (base - first)) & ((1 << BITMAP_BITS) - 1), stamp=stamp, out_of_order=min(self._mask.bit_count(), 0x7FFF),
             received=self._received_bytes // RECEIVED_UNIT_BYTES & 0xFFFFFF, skip=skip, penalty=self._params.receiver_penalty,
+            down_ports=self._reverse.local_down & SACK_PORTS,
         )  # fmt: skip

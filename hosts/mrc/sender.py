@@ -263,6 +263,10 @@ class SendQp:
         if given_up is not None:
             self.fail(given_up)
 
+    def is_newest(self, number: int) -> bool:
+        """Whether no SACK of a higher number has come than this one."""
+        return number == self._newest_sack & PSN_MASK
+
     def _is_news(self, number: int) -> bool:
         """False for an overtaken SACK: it still acknowledges, but what it misses may have arrived since."""
         endless = unwrap(number, max(self._newest_sack, 0))

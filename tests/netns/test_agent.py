@@ -299,7 +299,7 @@ def _dscp(packet: bytes) -> int:
 def test_mrc_goes_on_as_soon_as_its_only_port_is_back():
     """The probe timeout has doubled to half a second and more by then; the first answered probe ends the wait."""
     with lab(2) as net:
-        ring(net, "mrc")
+        ring(net, "mrc", params={"ports_down_s": 60.0})
         net.start()
         net.follow(5)
         net.cut("h1", 0)

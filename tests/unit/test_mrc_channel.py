@@ -35,7 +35,7 @@ def test_sprays_evenly_over_all_paths() -> None:
 def test_more_evs_than_paths_are_shared_evenly() -> None:
     world = World(paths=4, evs=10)
     used = Counter[int]()
-    world.channel.on_send = lambda now, host, path, transmit: used.update([path] if host == "a" else [])
+    world.channel.on_send = lambda now, host, path, transmit: used.update([path] if host == "a" and not transmit.control else [])
     world.post(1 << 20, 0)
     world.run(2)
     world.assert_delivered()

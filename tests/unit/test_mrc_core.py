@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mrc_lab import NOW, PAIR_BYTES, Pair, empty_packet, entropy_of, ev_set, on_wire, psn_of
+from mrc_lab import NOW, PAIR_BYTES, Pair, answers, empty_packet, entropy_of, ev_set, on_wire, psn_of
 
 from hosts import wire
 from hosts.mrc import MrcCore, MrcParams
 from hosts.mrc.channel import peer_spec
 from hosts.mrc.evs import EvSet
-from hosts.mrc.frames import Framer, SackFields, parse_sack
+from hosts.mrc.frames import Framer, SackFields, parse_nack, parse_sack
 from hosts.mrc.loss import Tx
 from hosts.mrc.window import RttEstimator
 from hosts.wire import timestamp
@@ -28,7 +28,7 @@ def forged(pair: Pair, psn: int = 1000, va: int | None = None, rkey: int | None 
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"rkey": 1}, "rkey"), ({"va": 0}, "address"), ({"va": (1 << 64) - 1}, "address"), ({"psn": 1000 + 1024}, "psn_out_of_window"),
+        ({"rkey": 1}, "rkey"), ({"va": 0}, "address"), ({"va": (1 << 64) - 1}, "address"), ({"psn": 1 << 20}, "psn_out_of_window"),
         ({"psn": 999}, "psn_out_of_window"), ({"opcode": 0xCF}, "unknown_opcode"), ({"opcode": 0xD1}, "unknown_qp"),
     ],
 )  # fmt: skip
@@ -38,6 +38,21 @@ def test_forged_packets_are_counted_and_change_nothing(change: dict[str, int], r
     assert pair.drops() == {reason: 1}
     assert pair.region == bytes(PAIR_BYTES)
     assert pair.b.take_completions() == []
+
+
+@pytest.mark.parametrize("ahead", [1024, 1024 + 4095])
+def test_a_sound_packet_ahead_of_the_window_is_asked_for_again(ahead: int) -> None:
+    pair = Pair()
+    (answer,) = answers(pair, forged(pair, psn=1000 + ahead))
+    assert parse_nack(memoryview(on_wire(answer)))[:3] == (wire.PSN_OOR_WINDOW, 1, 1000 + ahead)
+    assert (pair.drops(), pair.region) == ({"psn_out_of_window": 1}, bytes(PAIR_BYTES))
+
+
+@pytest.mark.parametrize("change", [{"rkey": 1}, {"va": 0}, {"va": (1 << 64) - 1}])
+def test_what_would_not_be_placed_is_not_asked_for_again(change: dict[str, int]) -> None:
+    pair = Pair()
+    assert answers(pair, forged(pair, psn=1000 + 1024, **change)) == []
+    assert pair.drops() == {"psn_out_of_window": 1}
 
 
 def test_a_write_just_over_the_regions_end_is_refused() -> None:
@@ -261,7 +276,7 @@ def test_a_changed_header_with_a_right_icrc_is_never_raised(offset: int, flip: i
     changed = bytearray(packet)
     changed[offset] ^= flip
     changed[-4:] = wire.icrc(changed[:-4])
-    pair.give(bytes(changed))
+    answers(pair, bytes(changed))
     assert len(pair.region) == PAIR_BYTES
 
 
