@@ -21,6 +21,8 @@ from topologies import End, Link
 ETHERNET_BYTES = 14
 TIMEOUT_S = 5.0
 _IPV6_TYPE = 0x86DD
+_ETH_P_ALL = 3  # linux/if_ether.h
+_SOL_PACKET, _PACKET_IGNORE_OUTGOING = 263, 23  # linux/if_packet.h
 _NO_ADDRESSES = bytes(12)  # both MACs of our frames, so that no kernel takes them
 _CHUNK = 100
 _SO_SNDBUFFORCE, _SO_RCVBUFFORCE, _SO_TIMESTAMPNS = 32, 33, 35  # asm-generic/socket.h
@@ -128,9 +130,13 @@ def is_ours(frame: bytes) -> bool:
 
 
 def opened(ifname: str) -> socket.socket:
-    """A packet socket for IPv6 on an interface of the present namespace; it tells the kernel's time of arrival."""
-    raw = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(_IPV6_TYPE))
-    raw.bind((ifname, _IPV6_TYPE))
+    """A packet socket on an interface of the present namespace; it hears what comes in, and tells the kernel's time of arrival.
+
+    It asks for packets of every type: a switch in the kernel takes them from its ports before those who ask for one type get any.
+    """
+    raw = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
+    raw.setsockopt(_SOL_PACKET, _PACKET_IGNORE_OUTGOING, 1)
+    raw.bind((ifname, _ETH_P_ALL))
     for option, value in ((_SO_SNDBUFFORCE, _BUFFER_BYTES), (_SO_RCVBUFFORCE, _BUFFER_BYTES), (_SO_TIMESTAMPNS, 1)):
         raw.setsockopt(socket.SOL_SOCKET, option, value)
     raw.settimeout(TIMEOUT_S)
