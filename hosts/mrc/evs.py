@@ -104,6 +104,10 @@ class EvSet:
         lost = sum(ev.state != DENIED and not ev.down for ev in self.out)
         return self.good_count < lost
 
+    def count_ports(self) -> int:
+        """How many of the NIC's ports the EVs in use have; all that the set has, if none is in use."""
+        return len({ev.path.port for ev in self.evs if not ev.out} or {ev.path.port for ev in self.evs})
+
     def named(self, links: Collection[str], numbers: Collection[int]) -> list[Ev]:
         """The EVs with these numbers, and those whose path uses one of these links."""
         links, numbers = set(links), set(numbers)

@@ -8,10 +8,9 @@ period, what was really delivered (quick adapt) take it down at once. htsim's ga
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable
 from typing import NamedTuple
 
-from hosts.core import PathSpec
 from hosts.mrc.frames import DATA, PSN_OFFSET
 from hosts.mrc.params import MrcParams
 from hosts.mrc.window import PENALTY_UNIT, RttEstimator
@@ -48,10 +47,9 @@ class Surveyor:
 
     __slots__ = ("_frame_s", "_params", "_ports", "_rtt")
 
-    def __init__(self, params: MrcParams, rtt: RttEstimator, paths: Sequence[PathSpec]) -> None:
-        self._params, self._rtt = params, rtt
+    def __init__(self, params: MrcParams, rtt: RttEstimator, ports: Callable[[], int]) -> None:
+        self._params, self._rtt, self._ports = params, rtt, ports
         frame_bytes = PSN_OFFSET + DATA.size + params.payload_bytes + ICRC_BYTES + OUTER_BYTES
-        self._ports = len({path.port for path in paths})
         self._frame_s = frame_bytes * BITS_PER_BYTE / params.link_rate_bps if params.link_rate_bps else 0.0
 
     def scale(self) -> Scale:
@@ -61,7 +59,7 @@ class Surveyor:
             most = self._shared(params.cwnd_max_packets or UNKNOWN_MOST_PACKETS)
             return Scale(idle_s, idle_s, most / MOST_BDP, most)
         base_s = max(idle_s, params.bdp_min_packets * self._frame_s)
-        bdp = self._ports * base_s / self._frame_s / params.qps
+        bdp = self._ports() * base_s / self._frame_s / params.qps
         return Scale(idle_s, base_s, bdp, self._shared(params.cwnd_max_packets or MOST_BDP * params.qps * bdp))
 
     def _shared(self, packets: float) -> float:
@@ -77,8 +75,8 @@ class NsccWindow:
         "_period_end", "_scale", "_surveyor", "_target_s", "_trouble", "_undisturbed",
     )  # fmt: skip
 
-    def __init__(self, params: MrcParams, rtt: RttEstimator, paths: Sequence[PathSpec]) -> None:
-        self._params, self._surveyor = params, Surveyor(params, rtt, paths)
+    def __init__(self, params: MrcParams, rtt: RttEstimator, ports: Callable[[], int]) -> None:
+        self._params, self._surveyor = params, Surveyor(params, rtt, ports)
         self._own = self._effective = 0.0  # 0: nothing was heard yet
         self._penalty = 0
         self._delay_s = 0.0  # smoothed

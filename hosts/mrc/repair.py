@@ -59,10 +59,10 @@ class Repair:
                 self._verdicts.overturn(now, tx)
 
     def withdraw(self, evs: Collection[Ev]) -> None:
-        """The ports of these EVs are down: what they carry is sent again on others, and that is no verdict on any packet."""
+        """The ports of these EVs are down, or were: what they carry is sent again, and that is no verdict on any packet."""
         for tx in self._flight.open_on(evs):
             self._flight.condemn(tx)
-            self._retransmit(tx, "port_down" if tx.ev.down & LOCAL_DOWN else "peer_port_down")
+            self._retransmit(tx, "port_down" if tx.ev.down & LOCAL_DOWN else "peer_port_down" if tx.ev.down else TIMEOUT)
         for ev in evs:
             ev.sent.clear()
 

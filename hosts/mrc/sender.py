@@ -41,7 +41,7 @@ class SendQp:
         self.evs = EvSet(paths, params, rng, place)
         self.rtt = RttEstimator(params)
         self.idle, self.lifeline = IdleProbes(self.evs, params), Lifeline(self.evs, params)
-        self.window: Window = NsccWindow(params, self.rtt, paths)
+        self.window: Window = NsccWindow(params, self.rtt, self.evs.count_ports)
         self.allowance = Allowance(params, self.rtt)
         self.flight = Flight(self.allowance)
         self.verdicts = Verdicts(self.evs, params, self.rtt, self.allowance, PathHistory(peer, qp, events))

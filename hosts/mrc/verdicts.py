@@ -107,7 +107,8 @@ class Verdicts:
     def ports(self, now: float, local_down: int, peer_down: int) -> list[Ev]:
         """These NIC ports are down (bit i is port i), here and at the peer; EVs on them are out of use, and probed at once afterwards.
 
-        Returns the EVs that are cut off by this change: what is outstanding on them is to be sent again.
+        Returns the EVs on which what is outstanding is to be sent again: those that are cut off, and those that are back, on which
+        something can only have been sent into the dead port, because nothing else was left.
         """
         if (local_down, peer_down) == self._ports:
             return []
@@ -126,7 +127,7 @@ class Verdicts:
                 back.append(ev)
         self._cut_off(now, [ev for ev in cut if ev.state != DENIED])
         self._give_back(now, [ev for ev in back if ev.state != DENIED])
-        return cut
+        return cut + back
 
     def _cut_off(self, now: float, cut: list[Ev]) -> None:
         known = {ev for ev in cut if ev.state == ASSUMED_BAD}

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from random import Random
 
+import pytest
 from mrc_lab import NOW, World, empty_packet
 
 from hosts.core import Event, PathSpec, Transmit
+from hosts.mrc.channel import Conditions
 from hosts.mrc.evs import EvSet
 from hosts.mrc.frames import Framer
 from hosts.mrc.loss import Allowance, Tx
@@ -222,3 +224,60 @@ def test_a_false_alarm_does_not_bring_an_ev_back_while_its_port_is_down() -> Non
     bench.verdicts.overturn(NOW, before)
     bench.verdicts.overturn(NOW, after)
     assert bench.states()[1] == "ASSUMED_BAD"
+
+
+def test_what_was_sent_into_the_dead_ports_is_sent_again_once_they_are_back() -> None:
+    events: list[Event] = []
+    qp = sender(events)
+    qp.on_ports(NOW, 0b1111, 0)
+    qp.post(memoryview(bytes(8 * 4096)), 0, 1)
+    into_the_void = [each for each in qp.transmit(NOW) if each.payload]
+    qp.on_ports(NOW + 1, 0, 0)
+    again = [each for each in qp.transmit(NOW + 1) if each.payload]
+    assert len(into_the_void) == len(again) == 8
+    assert [ev.lost_packets for ev in qp.evs.evs] == [0, 0, 0, 0]
+
+
+@pytest.mark.parametrize(("down", "ports"), [(0, 4), (0b0001, 3), (0b0111, 1), (0b1111, 4)])
+def test_the_window_counts_the_ports_that_are_in_use(down: int, ports: int) -> None:
+    """With all down, nothing is known of the time when they are back."""
+    bench = Bench(each=2)
+    bench.verdicts.ports(NOW, down, 0)
+    assert bench.evs.count_ports() == ports
+
+
+def test_a_port_whose_paths_are_all_lost_is_not_counted() -> None:
+    bench = Bench(each=2)
+    bench.verdicts.leave(NOW, bench.evs.evs[0], None, "loss_fifo")
+    assert bench.evs.count_ports() == PORTS
+    bench.verdicts.leave(NOW, bench.evs.evs[1], None, "loss_fifo")
+    assert bench.evs.count_ports() == PORTS - 1
+
+
+@pytest.fixture(scope="module")
+def cut() -> tuple[World, list[int]]:
+    """A port of four is down from 0.5 s to 1 s of full load; what was acknowledged in each 5 ms."""
+    world = World(Conditions(ports=4, rate_bps=50e6, port_down=(("a", 0, 100.5, 101.0),)), paths=8, seed=2, link_rate_bps=50e6)
+    for _ in range(80):
+        world.post_row([1 << 18] * 4)
+    steps: list[int] = []
+    for _ in range(240):
+        before = world.a.acked_bytes()
+        world.run_on(0.005)
+        steps.append(world.a.acked_bytes() - before)
+    return world, steps
+
+
+def test_a_port_cut_costs_its_share_and_no_more(cut: tuple[World, list[int]]) -> None:
+    """From 10 RTTs on (an RTT is below 6 ms) the other three ports carry theirs."""
+    world, steps = cut
+    before, during = sum(steps[60:100]) / 40, sum(steps[112:200]) / 88
+    assert not world.errors
+    assert 0.70 * before <= during <= 0.80 * before
+
+
+def test_after_a_port_cut_everything_is_as_before(cut: tuple[World, list[int]]) -> None:
+    world, steps = cut
+    assert sum(steps[215:240]) / 25 >= 0.95 * sum(steps[60:100]) / 40
+    assert {row[2] for row in world.a.path_rows()} <= {"GOOD", "SKIP"}
+    assert {event.fields["reason"] for event in world.states("ASSUMED_BAD")} == {"port_down"}

@@ -9,7 +9,6 @@ from mrc_lab import NOW, Pair, tell
 from nscc_lab import BDP_FRAMES, FRAME_S, LAST_HOP_FRAMES, RATE_BPS, Flow, Incast, Link, Network, Permutation, jain, parameters
 
 from hosts import wire
-from hosts.core import PathSpec
 from hosts.mrc.frames import PSN_OFFSET
 from hosts.mrc.nscc import NsccWindow
 from hosts.mrc.params import MrcParams
@@ -31,7 +30,7 @@ class Driven:
         self.params = params or parameters(**given)
         rtt = RttEstimator(self.params)
         rtt.sample(NOW, IDLE_RTT_S)
-        self.window = NsccWindow(self.params, rtt, [PathSpec(i, i % ports, str(i), 1, ("link",)) for i in range(4)])
+        self.window = NsccWindow(self.params, rtt, lambda: ports)
         self.now, self.step_s = NOW, step_s
 
     @property
