@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 PROBE_ID_MASK = 0xFFFF
 FLOOR_SHARE = 4  # the floor is a quarter of the set, as in MRC's example
 MOST_DOUBLINGS = 30
+RETURNING_PROBES = 8  # unanswered, after which an EV whose port came back is probed like any other
 
 
 def spread(paths: tuple[PathSpec, ...], wanted: int, place: int = 0) -> tuple[Ev, ...]:
@@ -168,7 +169,8 @@ class EvSet:
     def schedule_probe(self, now: float, ev: Ev, srtt_s: float) -> None:
         """Sets when `ev` is probed next."""
         params = self._params
-        interval = max(params.probe_interval_s, params.probe_rtts * srtt_s)
+        returning = ev.proof == PORT_UP and ev.misses < RETURNING_PROBES
+        interval = max(params.probe_interval_s, (params.port_up_rtts if returning else params.probe_rtts) * srtt_s)
         if ev.misses and interval < params.probe_interval_max_s:
             interval = min(interval * (1 << min(ev.misses, MOST_DOUBLINGS)), params.probe_interval_max_s)
         interval = max(interval, len(self.probed) / params.probe_rate_max)

@@ -43,6 +43,7 @@ class MrcParams:
     probe_rate_max: float = 400.0  # probes a second of one QP: with many EVs out of use the interval grows; ours
     probe_successes: int = 3  # answers in a row that make an EV GOOD again
     port_up_probes: int = 1  # ... of an EV whose port has come back; ours
+    port_up_rtts: float = 2.0  # ... which is probed so often at first: a port is up before its host has addresses and routes again; ours
     # Ports and the way back: docs/mrc.md; none of these values is published
     ports_down_s: float = 0.0  # all NIC ports down for so long fail the QPs; 0 = at once, as published
     port_update_evs: int = 3  # over which a PORT_STATUS_UPDATE is sent: it is not retransmitted
@@ -177,8 +178,8 @@ _AT_LEAST_ONE = (
     "reverse_patience_rtts",
 )  # fmt: skip
 _AT_LEAST_ZERO = (
-    "ev_min_active", "probe_interval_max_s", "link_rate_bps", "rack_rttvar", "late_packets", "probe_rtts", "ack_gap_delay_s",
-    "target_delay_share", "write_bytes", "ports_down_s",
+    "ev_min_active", "probe_interval_max_s", "link_rate_bps", "rack_rttvar", "late_packets", "probe_rtts", "port_up_rtts",
+    "ack_gap_delay_s", "target_delay_share", "write_bytes", "ports_down_s",
 )  # fmt: skip
 _POSITIVE = (
     "probe_interval_s", "probe_rate_max", "ack_delay_s", "initial_rtt_s", "rack_srtt", "rack_min_s", "rack_decay_s", "pto_min_s",

@@ -58,3 +58,62 @@ def test_a_port_that_is_dead_at_the_start_is_seen_at_once(tmp_path: Path):
         streaming(net, tmp_path)
         net.stop()
     assert told(tmp_path, "h1") == told(tmp_path, "h2") == [(1, False)]
+
+
+def states(folder: Path, host: str) -> list[tuple[int, str, str]]:
+    """(EV, to, reason) of each change."""
+    return [(event["ev"], event["to"], event["reason"]) for event in events(folder, host, "ev_state")]
+
+
+@pytest.mark.parametrize(("host", "reason"), [("h1", "port_down"), ("h2", "peer_port_down")], ids=["sender's port", "receiver's port"])
+def test_a_qp_lives_on_without_a_port_and_takes_it_back(host: str, reason: str, tmp_path: Path):
+    with lab(2, links_a_hop=3) as net:
+        streaming(net, tmp_path)
+        ip(net.agents[host].pid, f"link set {host}-eth2 mode dormant state dormant")  # nothing but this host sees it
+        eventually(lambda: (2, "ASSUMED_BAD", reason) in states(tmp_path, "h1"))
+        ip(net.agents[host].pid, f"link set {host}-eth2 mode default state up")
+        eventually(lambda: (2, "GOOD", "port_up") in states(tmp_path, "h1"))
+        reports = net.stop()
+    assert events(tmp_path, "h1", "qp_error") == events(tmp_path, "h2", "qp_error") == []
+    assert reports[host]["endpoint"]["port_updates_answered"] > 0
+    assert all(report["job"].get("wrong_messages", 0) == 0 for report in reports.values())
+
+
+def test_the_last_port_takes_the_qp_with_it_at_once(tmp_path: Path):
+    with lab(2) as net:
+        streaming(net, tmp_path)
+        net.cut("h1", 0)
+        error = net.agents["h1"].wait_for("qp_error")
+        net.stop()
+    assert (error["peer"], error["reason"]) == ("h2", "all NIC ports are down")
+
+
+def test_a_host_that_only_receives_loses_its_qps_too(tmp_path: Path):
+    with lab(2, links_a_hop=2) as net:
+        streaming(net, tmp_path)
+        net.cut("h2", 0)
+        net.cut("h2", 1)
+        error = net.agents["h2"].wait_for("qp_error")
+        net.stop()
+    assert (error["peer"], error["reason"]) == ("h1", "all NIC ports are down")
+
+
+def test_a_job_begins_without_any_port_and_goes_on_when_one_comes(tmp_path: Path):
+    with lab(2, links_a_hop=2) as net:
+        net.cut("h1", 0)
+        net.cut("h1", 1)
+        streaming(net, tmp_path)
+        net.cut("h1", 1, up=True)
+        eventually(lambda: (1, "GOOD", "port_up") in states(tmp_path, "h1"))
+        report = net.stop()["h1"]
+    assert report["job"]["acked_bytes"] > 0
+
+
+def test_a_port_that_comes_and_goes_a_hundred_times_costs_no_qp(tmp_path: Path):
+    with lab(2, links_a_hop=2) as net:
+        streaming(net, tmp_path)
+        for _ in range(100):
+            ip(net.agents["h1"].pid, "link set h1-eth1 mode dormant state dormant", "link set h1-eth1 mode default state up")
+        eventually(lambda: states(tmp_path, "h1")[-1:] == [(1, "GOOD", "port_up")])
+        net.stop()
+    assert events(tmp_path, "h1", "qp_error") == []

@@ -384,3 +384,12 @@ def test_one_port_left_is_enough() -> None:
         two.a.on_port(NOW, port, False)
     two.a.on_timer(NOW + 10)
     assert two.a.take_errors() == []
+
+
+def test_a_port_that_carries_only_a_while_after_it_is_up_is_probed_every_two_round_trips() -> None:
+    """As an interface whose host gets its addresses and routes back later."""
+    two = Two(port_up_rtts=2.0, probe_interval_s=0.05, probe_jitter=0.0, initial_rtt_s=0.1)
+    two.port("a", 1, False)
+    two.a.on_port(NOW, 1, True)
+    times = [NOW + tick / 100 for tick in range(100) if any(opcode_of(each) == wire.PROBE for each in two.a.transmit(NOW + tick / 100))]
+    assert times == pytest.approx([NOW, NOW + 0.2, NOW + 0.4, NOW + 0.6, NOW + 0.8], abs=0.011)
