@@ -68,6 +68,7 @@ class Recorder:
         self._numbers = {name: number for number, name in enumerate(order.interfaces)}
         self._frame = memoryview(bytearray(min(order.snaplen, FRAME_BYTES)))
         self._write(pcapng.head(order.interfaces, order.snaplen, order.names))
+        file.flush()  # what is killed leaves a capture, if a damaged one
 
     def turn(self) -> bool:
         """Takes what has come, up to a bound; whether there may be more. At the limit the socket is closed."""
