@@ -12,7 +12,7 @@ from testbed.cli.options import json_option, results_option
 from testbed.cli.output import Output, table
 from testbed.cli.targets import find_run
 from testbed.control import NAME, Request, ask, check, is_live
-from testbed.errors import HostError
+from testbed.errors import HostError, UsageError
 from testbed.units import counted
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -96,7 +96,10 @@ def _told(answer: Mapping[str, Any]) -> dict[str, Any]:
 def _folder(run: str | None, results: Path) -> Path:
     """The folder of the control socket: of the run that is named, else of the only one that is going on. HostError if there is none."""
     if run is not None:
-        folder = find_run(run, results)
+        try:
+            folder = find_run(run, results)
+        except UsageError as error:
+            raise HostError(str(error)) from error  # the words are right, but there is no such run
         return folder.parent if (folder.parent / NAME).exists() and not (folder / NAME).exists() else folder  # a point of a sweep
     live = sorted({socket.parent.resolve() for socket in results.glob(f"*/*/{NAME}") if is_live(socket.parent)})
     if not live:

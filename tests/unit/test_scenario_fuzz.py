@@ -41,6 +41,7 @@ VALID: dict[str, Any] = {
         {"kind": "port", "port": "h5-eth0", "at": "10s", "for": "2s"},
         {"kind": "host-slow", "host": "h5", "share": 0.5, "period": "20ms", "at": "10s", "for": "2s"},
     ],
+    "deny": {"links": ["t0_1_1-t1_1_2"], "evs": [{"host": "h1", "peer": "h5", "evs": [0]}]},
     "transport": {"mrc": {}, "rc": {"retries": 7}},
     "bgp": {"profile": "datacenter", "hold_s": 9},
     "arms": ["mrc", "rc-bgp"],
