@@ -43,8 +43,13 @@ def in_sandbox(main: Callable[[argparse.Namespace], Any], parser: argparse.Argum
 
 def fabric_of(k: int, rate_bps: int) -> AbstractContextManager[Fabric]:
     """A verified fat-tree of Open vSwitch instances."""
+    return fabric_over(topologies.build("fat-tree", k=k), rate_bps)
+
+
+def fabric_over(topology: Topology, rate_bps: int) -> AbstractContextManager[Fabric]:
+    """Any topology, likewise."""
     settings = LinkSettings(rate_bps, MTU_BYTES, QUEUE_PACKETS * MTU_BYTES)
-    return Fabric(topologies.build("fat-tree", k=k), settings, switching="ovs", run_dir=Path("/run/testbed/bench")).deployed()
+    return Fabric(topology, settings, switching="ovs", run_dir=Path("/run/testbed/bench")).deployed()
 
 
 @dataclass

@@ -1,0 +1,129 @@
+"""What a dead NIC port costs: ports of the sender and of the receiver are cut in turn under a stream over several planes, and come back.
+
+    sudo python benchmarks/nic_port.py [--cuts 10] [--planes 4] [--rate-mbps 10]
+
+Prints JSON. Goodput is what the receiver's links carried (link counters, every millisecond), as a share of the second before the cut:
+`first_rtts` in the first 10 RTTs, `within_rtts` from when on ten RTTs in a row had 70 % of it, `rest` in all the cut, `after` in the
+second after every EV was GOOD again, and `back_s`: how long that took. RTT is the median of the idle fabric; a loaded one is longer.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from fabric_lab import Streams, fabric_over, in_sandbox
+
+import topologies
+
+SETTLE_S, CUT_S, BACK_S = 3.0, 1.5, 3.0
+BEFORE_S = 1.0
+TICK_S = 0.001
+RTTS = 10
+ENOUGH = 0.7
+SENDER, RECEIVER = "h1", "h2"
+
+
+class Watch:
+    """Bytes that the receiver's links have carried towards it, by plane, over time."""
+
+    def __init__(self, fabric: Any) -> None:
+        self._counters = fabric.link_counters()
+        links = [link for link in fabric.topology.links.values() if link.a.node == RECEIVER]
+        self.planes = {link.plane: at for at, link in enumerate(links)}
+        self._rows = [2 * link.index + 1 for link in links]
+        self._times: list[float] = []
+        self._bytes: list[Any] = []
+
+    def until(self, end: float) -> None:
+        """Samples until then."""
+        while (now := time.monotonic()) < end:
+            self._times.append(now)
+            self._bytes.append(self._counters["tx_bytes"][self._rows].copy())
+            time.sleep(TICK_S)
+
+    def rate(self, begin: float, end: float, without: int | None = None) -> float:
+        """Bytes a second between two times, perhaps without one plane."""
+        kept = [at for plane, at in self.planes.items() if plane != without]
+        carried = np.array(self._bytes)[:, kept].sum(axis=1)
+        low, high = np.interp([begin, end], self._times, carried)
+        return float(high - low) / (end - begin)
+
+
+def main(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Cuts and heals, then reads counters and history."""
+    rate_bps = arguments.rate_mbps * 1_000_000
+    params = {"link_rate_bps": rate_bps, **json.loads(arguments.params)}
+    topology = topologies.build("multi-plane", planes=arguments.planes, t0s=2, t1s=2, hosts_per_t0=1)
+    with (
+        fabric_over(topology, rate_bps) as fabric,
+        tempfile.TemporaryDirectory() as folder,
+        Streams(fabric, [(SENDER, RECEIVER)], Path(folder), params) as streams,
+    ):
+        watch = Watch(fabric)
+        watch.until(streams.start() + SETTLE_S)
+        cuts = [cut(fabric, watch, number, arguments.planes) for number in range(arguments.cuts)]
+        reports, events = streams.stop(), streams.events()
+    rtt_s = reports[SENDER]["idle_rtt_s"][RECEIVER]
+    rows = list(judged(watch, cuts, events, rtt_s))
+    errors = [event for event in events if event["event"] == "qp_error"]
+    found = {end: spread([row for row in rows if row["host"] == host]) for end, host in (("sender", SENDER), ("receiver", RECEIVER))}
+    ideal = 1 - 1 / arguments.planes
+    return {"cuts": len(cuts), "rate_mbps": arguments.rate_mbps, "idle_rtt_ms": round(rtt_s * 1e3, 2), "ideal_share": ideal,
+            "qp_errors": len(errors), "endpoint": {host: report["endpoint"] for host, report in reports.items()}, **found}  # fmt: skip
+
+
+def cut(fabric: Any, watch: Watch, number: int, planes: int) -> dict[str, Any]:
+    """One port down and up again, the ends and planes in turn."""
+    host, port = (SENDER, RECEIVER)[number % 2], number // 2 % planes
+    issued, _effective = fabric.set_port(f"{host}-eth{port}", False)
+    watch.until(issued + CUT_S)
+    mended, _effective = fabric.set_port(f"{host}-eth{port}", True)
+    watch.until(mended + BACK_S)
+    return {"host": host, "plane": port + 1, "began": issued, "mended": mended}
+
+
+def judged(watch: Watch, cuts: Sequence[Mapping[str, Any]], events: Sequence[Mapping[str, Any]], rtt_s: float) -> Iterator[dict[str, Any]]:
+    """The figures of each cut."""
+    for each in cuts:
+        began, mended, plane = each["began"], each["mended"], each["plane"]
+        before, window_s = watch.rate(began - BEFORE_S, began), RTTS * rtt_s
+        first = watch.rate(began, began + window_s, plane) / before
+        starts = np.arange(began, mended - window_s, rtt_s / 4)
+        enough = (start for start in starts if watch.rate(start, start + window_s, plane) >= ENOUGH * before)
+        back = [
+            event["t"] for event in events
+            if event["event"] == "ev_state" and event["reason"] == "port_up" and mended <= event["t"] < mended + BACK_S
+        ]  # fmt: skip
+        whole = max(back, default=mended + BACK_S)
+        yield {
+            "host": each["host"], "first_rtts": first, "within_rtts": (next(enough, mended) - began) / rtt_s,
+            "rest": watch.rate(began, mended, plane) / before, "back_s": whole - mended,
+            "after": watch.rate(whole, min(whole + 1.0, mended + BACK_S), None) / before if back else 0.0,
+        }  # fmt: skip
+
+
+def spread(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Median, least and most of each figure."""
+    keys = [key for key in rows[0] if key != "host"] if rows else []
+    values = {key: [row[key] for row in rows] for key in keys}
+    return {
+        key: {"median": round(statistics.median(each), 3), "min": round(min(each), 3), "max": round(max(each), 3)}
+        for key, each in values.items()
+    }
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--cuts", type=int, default=10)
+    parser.add_argument("--planes", type=int, default=4)
+    parser.add_argument("--rate-mbps", type=int, default=10)
+    parser.add_argument("--params", default="{}", help="MRC parameters that differ from their defaults, as JSON")
+    raise SystemExit(in_sandbox(main, parser))
