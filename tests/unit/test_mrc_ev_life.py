@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import suppress
 from random import Random
 
-from hypothesis import settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
-from mrc_lab import empty_packet
+from mrc_lab import World, empty_packet
 
 from hosts.core import Event, PathSpec
+from hosts.mrc.channel import Conditions
 from hosts.mrc.ev import ASSUMED_BAD, DENIED, GOOD, SKIP
 from hosts.mrc.evs import EvSet
 from hosts.mrc.loss import Allowance, Tx
@@ -126,3 +128,23 @@ class Life(RuleBasedStateMachine):
 
 TestLife = Life.TestCase
 TestLife.settings = settings(deadline=None, max_examples=150, stateful_step_count=40)
+
+
+@settings(deadline=None, max_examples=15)
+@given(seed=st.integers(0, 1 << 20), evs=st.sampled_from((0, 24)))
+def test_a_job_gets_through_whatever_is_denied_and_whichever_ports_flap(seed: int, evs: int) -> None:
+    """Paths die and lose packets, ports go down at either end, and the administrator denies and allows at random."""
+    rng = Random(f"administrator {seed}")
+    flaps = tuple((rng.choice("ab"), rng.randrange(3), at := 100.0 + rng.random() * 0.3, at + rng.random() * 0.2) for _ in range(4))
+    dead = tuple((rng.randrange(6), at := 100.0 + rng.random() * 0.3, at + rng.random()) for _ in range(3))
+    conditions = Conditions(rate_bps=5e6, loss=0.01, duplication=0.01, trimming=0.01, ports=3, port_down=flaps, dead=dead)
+    world = World(conditions, paths=6, seed=seed, evs=evs, ports_down_s=5)
+    world.post_row([1 << 17] * 8)
+    for _ in range(30):
+        world.run_on(0.01)
+        links = [f"b-path{path}" for path in range(6) if rng.random() < 0.3]
+        with suppress(UsageError):  # the last usable EV
+            world.a.deny(world.channel.now, links, {}, on=rng.random() < 0.5)
+    world.a.deny(world.channel.now, [f"b-path{path}" for path in range(6)], {}, on=False)
+    world.run(60)
+    world.assert_delivered()
