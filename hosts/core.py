@@ -135,7 +135,7 @@ class Core(Protocol):
         """Bytes that peers have acknowledged, over all send QPs."""
 
     def flow_rows(self) -> list[tuple[Any, ...]]:
-        """One row a peer that this host sends to, for flows.csv; of several QPs to it the sums.
+        """One row a peer that this host sends to, for flows.csv; counters of several QPs to it are summed.
 
         (peer, tx_packets, rtx_packets, acked_bytes, cwnd_packets, srtt_s, trimmed_packets, marked_packets)
         """

@@ -10,6 +10,7 @@ from typing import Any
 from hosts import wire
 from hosts.core import Completion, Event, PathSpec, PeerSpec, QpError, Transmit, Turns, taken
 from hosts.mrc.attributes import VERSION, PeerAttributes, parse
+from hosts.mrc.congestion import Congestion
 from hosts.mrc.endpoint import Endpoint
 from hosts.mrc.frames import DATA, DATA_BARE, PROBE, PROBE_BYTES, PSN_OFFSET, Framer, Head, Inspector, Malformed, parse_nack, parse_sack
 from hosts.mrc.params import MrcParams
@@ -57,14 +58,16 @@ class MrcCore:
 
         self._endpoint = Endpoint(address, self._specs, params, Random(f"endpoint {seed} {name}"), self._events)
 
-        def send_qp(peer: str, paths: tuple[PathSpec, ...], place: int) -> SendQp:
-            draw = Random(f"{seed} {name} {peer}" + (f" {place}" if place else ""))
-            return SendQp(peer, next(numbers), paths, params, draw, self._events, self._recoveries, place)
+        def send_qps(peer: str, paths: tuple[PathSpec, ...]) -> SendQps:
+            draws = [Random(f"{seed} {name} {peer}" + (f" {place}" if place else "")) for place in places]
+            shared = Congestion(params)
+            qps = [SendQp(peer, next(numbers), paths, params, draws[at], self._events, self._recoveries, shared, at) for at in places]
+            return SendQps(peer, qps, params.write_bytes)
 
         def receive_qp(peer: str, paths: tuple[PathSpec, ...]) -> ReceiveQp:
             return ReceiveQp(peer, next(numbers), paths, params, region, self._rkey, self._base, self._endpoint.peers[peer].reverse)
 
-        self._send = {p: SendQps(p, [send_qp(p, s.paths, place) for place in places], params.write_bytes) for p, s in send_to.items()}
+        self._send = {peer: send_qps(peer, spec.paths) for peer, spec in send_to.items()}
         self._receive = {p: ReceiveQps(p, [receive_qp(p, s.paths) for _ in places]) for p, s in receive_from.items()}
         self._order, self._turns = [qp for group in self._send.values() for qp in group.qps], Turns()
         self._receive_order = [qp for group in self._receive.values() for qp in group.qps]

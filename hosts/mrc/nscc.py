@@ -56,15 +56,11 @@ class Surveyor:
         """The scale, as far as it is known."""
         params, idle_s = self._params, max(self._rtt.base_s, LEAST_RTT_S)
         if not self._frame_s:
-            most = self._shared(params.cwnd_max_packets or UNKNOWN_MOST_PACKETS)
+            most = float(params.cwnd_max_packets or UNKNOWN_MOST_PACKETS)
             return Scale(idle_s, idle_s, most / MOST_BDP, most)
         base_s = max(idle_s, params.bdp_min_packets * self._frame_s)
-        bdp = self._ports() * base_s / self._frame_s / params.qps
-        return Scale(idle_s, base_s, bdp, self._shared(params.cwnd_max_packets or MOST_BDP * params.qps * bdp))
-
-    def _shared(self, packets: float) -> float:
-        """This QP's part of what the pair may have in flight."""
-        return max(packets / self._params.qps, float(self._params.cwnd_min_packets))
+        bdp = self._ports() * base_s / self._frame_s
+        return Scale(idle_s, base_s, bdp, float(params.cwnd_max_packets) or max(MOST_BDP * bdp, params.cwnd_min_packets))
 
 
 class NsccWindow:
@@ -186,8 +182,7 @@ class NsccWindow:
         self._target_s = self.target_s
 
     def _initial(self) -> float:
-        asked = self._params.cwnd_initial_packets
-        return max(asked / self._params.qps, 1.0) if asked else self._surveyor.scale().most_packets
+        return float(self._params.cwnd_initial_packets) or self._surveyor.scale().most_packets
 
     def _begin(self, now: float) -> None:
         """Takes the scale as it is when data first comes back: until then, probes have improved it."""

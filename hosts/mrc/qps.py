@@ -78,7 +78,7 @@ class SendQps:
     @property
     def base_rtt_s(self) -> float:
         """The smallest RTT."""
-        return min(qp.rtt.base_s for qp in self.qps)
+        return self.qps[0].rtt.base_s
 
     @property
     def idle_rtt_s(self) -> float | None:
@@ -92,11 +92,11 @@ class SendQps:
         return sum((qp.nacks for qp in self.qps), Counter[str]())
 
     def flow_row(self) -> tuple[Any, ...]:
-        """As `Core.flow_rows` has it: counters and windows are sums, the smoothed RTT is the mean."""
+        """As `Core.flow_rows` has it: counters are sums; the window and the RTT are the pair's."""
         qps = self.qps
         return (
             self.peer, sum(qp.tx_packets for qp in qps), sum(qp.rtx_packets for qp in qps), sum(qp.acked_bytes for qp in qps),
-            sum(qp.window.cwnd_packets for qp in qps), sum(qp.rtt.srtt_s for qp in qps) / len(qps),
+            qps[0].window.cwnd_packets, qps[0].rtt.srtt_s,
             sum(qp.trimmed_packets for qp in qps), sum(qp.marked_packets for qp in qps),
         )  # fmt: skip
 

@@ -9,19 +9,18 @@ from random import Random
 from hosts import wire
 from hosts.core import Event, PathSpec, QpError, Transmit
 from hosts.mrc.backoff import Backoff
+from hosts.mrc.congestion import Congestion
 from hosts.mrc.ev import Ev
 from hosts.mrc.evs import EvSet
 from hosts.mrc.frames import Framer, NackFields, SackFields
 from hosts.mrc.idle import IdleProbes, Lifeline
 from hosts.mrc.loss import Allowance, Flight, Packet, Tx
 from hosts.mrc.message import Outgoing
-from hosts.mrc.nscc import NsccWindow
 from hosts.mrc.params import MOST_MPR_UNITS, MPR_UNIT, MrcParams
 from hosts.mrc.recovery import REFUSED, TRIMMED, Recoveries
 from hosts.mrc.repair import Repair
 from hosts.mrc.sent import Sent
 from hosts.mrc.verdicts import PathHistory, Verdicts
-from hosts.mrc.window import RttEstimator, Window
 from hosts.wire import A_BIT, DUPLICATE, HELD, PSN_MASK, RTX_BIT, SKIP_NONE, TS_BIT, timestamp, unwrap
 from testbed.errors import UsageError
 
@@ -34,16 +33,17 @@ class SendQp:
 
     def __init__(
         self, peer: str, qp: int, paths: tuple[PathSpec, ...], params: MrcParams, rng: Random, events: list[Event],
-        recoveries: Recoveries, place: int = 0,
+        recoveries: Recoveries, congestion: Congestion, place: int = 0,
     ) -> None:  # fmt: skip
         self.peer, self.qp = peer, qp
         first_psn = rng.randrange(1 << wire.PSN_BITS) if params.initial_psn < 0 else params.initial_psn
         self.evs = EvSet(paths, params, rng, place)
-        self.rtt = RttEstimator(params)
+        self._alone = params.qps == 1
+        self._congestion, self.rtt, self.window = congestion, congestion.rtt, congestion.window
         self.idle, self.lifeline = IdleProbes(self.evs, params), Lifeline(self.evs, params)
-        self.window: Window = NsccWindow(params, self.rtt, self.evs.count_ports)
         self.allowance = Allowance(params, self.rtt)
         self.flight = Flight(self.allowance)
+        congestion.join(self.flight, self.evs)
         self.verdicts = Verdicts(self.evs, params, self.rtt, self.allowance, PathHistory(peer, qp, events))
         self.error: QpError | None = None
         self.tx_packets = self.rtx_packets = self.trimmed_packets = self.marked_packets = 0
@@ -99,7 +99,8 @@ class SendQp:
         """Whether `transmit` may have something to send: not while the window is full, once `transmit` has seen that it is."""
         if self._urgent or self.evs.probed or self.idle.pending or self.lifeline.pending:
             return self.error is None
-        return self._outgoing.ready and not (self._limited and self.flight.count + 1 > self.window.cwnd_packets)
+        under_way = self.flight if self._alone else self._congestion
+        return self._outgoing.ready and not (self._limited and under_way.count + 1 > self.window.cwnd_packets)
 
     def transmit(self, now: float) -> Iterator[Transmit]:
         """What may be sent now: copies, due probes, retransmissions, new data."""
@@ -119,8 +120,9 @@ class SendQp:
             if packet.psn in self._outgoing.packets:
                 packet.queued = False  # the copy is its retransmission
                 yield self._send(packet, now, stamp, wanted)
-        flight, cwnd_packets, following = self.flight, self.window.cwnd_packets, self._outgoing.next
-        while flight.count + 1 <= cwnd_packets:
+        cwnd_packets, following = self.window.cwnd_packets, self._outgoing.next
+        under_way = self.flight if self._alone else self._congestion
+        while under_way.count + 1 <= cwnd_packets:
             next_packet = following(self._mpr)
             if next_packet is None:
                 self._limited = False

@@ -9,6 +9,7 @@ from mrc_lab import NOW, World, empty_packet
 
 from hosts.core import Event, PathSpec, Transmit
 from hosts.mrc.channel import Conditions
+from hosts.mrc.congestion import Congestion
 from hosts.mrc.evs import EvSet
 from hosts.mrc.frames import Framer
 from hosts.mrc.loss import Allowance, Tx
@@ -165,7 +166,8 @@ def test_an_ev_allowed_while_its_port_is_down_is_not_used() -> None:
 
 
 def sender(events: list[Event]) -> SendQp:
-    qp = SendQp("b", 9, paths_of(), MrcParams(idle_probes=0, cwnd_initial_packets=0), Random(1), events, Recoveries())
+    params = MrcParams(idle_probes=0, cwnd_initial_packets=0)
+    qp = SendQp("b", 9, paths_of(), params, Random(1), events, Recoveries(), Congestion(params))
     qp.connect(Framer("fd00::a", "fd00::b", 9, 10, UDP_PORT), 1, 0, 1024)
     return qp
 
