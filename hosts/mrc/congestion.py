@@ -18,10 +18,10 @@ class Congestion:
     __slots__ = ("_evs", "_flights", "rtt", "window")
 
     def __init__(self, params: MrcParams) -> None:
-        self.rtt = RttEstimator(params)
-        self.window: Window = NsccWindow(params, self.rtt, self._count_ports)
         self._flights: list[Flight] = []
         self._evs: list[EvSet] = []
+        self.rtt = RttEstimator(params)
+        self.window: Window = NsccWindow(params, self.rtt, self._count_ports)
 
     def join(self, flight: Flight, evs: EvSet) -> None:
         """One more QP."""
