@@ -119,13 +119,15 @@ def usids(destination: int) -> tuple[str, tuple[int, ...]]:
 
 
 def _traffic_class(walk: Walk, value: int) -> None:
-    """The outer header's is told, on which switches act; the inner one's, on which NICs act, where it says something else. 0 is silence."""
-    dscp, ecn = value >> 2, ECN_NAMES[value & 3]
-    told = f"{wire.DSCP_ROLES.get(dscp, f'DSCP {dscp}')} {ecn}"
-    before = walk.packet.traffic_class
+    """The outer header's is told, on which switches act; of the inner one's, on which NICs act, a DSCP and a mark that differ.
+
+    An inner DSCP of 0 says nothing: whoever wraps a packet has put it into the outer header.
+    """
+    dscp, marked = value >> 2, value & wire.CE == wire.CE
+    told, before = f"{wire.DSCP_ROLES.get(dscp, f'DSCP {dscp}')} {ECN_NAMES[value & 3]}", walk.packet.traffic_class
     if not before:
         walk.packet.traffic_class = told
-    elif value and before != told:
+    elif (dscp and before.split()[:-1] != told.split()[:-1]) or marked != before.endswith(ECN_NAMES[wire.CE]):
         walk.packet.traffic_class = f"{before} (inner: {told})"
 
 

@@ -12,7 +12,7 @@ Said = Mapping[str, Mapping[str, int]]
 
 UNIT_US = 1e6 / wire.TIMESTAMP_HZ
 MPR_UNIT, RECEIVED_UNIT_BYTES = 128, 256
-BITMAP_BITS = 64
+ALL_PORTS = (1 << 32) - 1  # ERTH.port_mask
 MOST_RANGES = 6  # of a SACK's bitmap; more of them would make a line that nobody reads
 M_WORDS: Mapping[int, str] = {wire.SKIP_NONE: "", wire.SKIP_ONCE: "SKIP_ONCE", wire.ALWAYS_SKIP: "ALWAYS_SKIP"}
 FLAG_WORDS: Mapping[int, str] = {wire.HELD: "held back", wire.DUPLICATE: "a duplicate came", wire.NACKED: "NACKed data is still missing"}
@@ -47,7 +47,7 @@ def mrc(bth: Mapping[str, int], said: Said, trimmed: str, payload_bytes: int | N
         return f"Probe {said['PETH']['probe_id']} asks, {_stamp(said['PETH']['tx_timestamp'])}"
     if opcode == wire.ACK:
         return f"ACK of all up to PSN {bth['psn']}, MSN {said['AETH']['msn']}"
-    return _endpoint(wire.OPCODES[opcode], said.get("ERTH") or said["EETH"])
+    return _endpoint(bth, said.get("ERTH") or said["EETH"])
 
 
 def _data(bth: Mapping[str, int], said: Said, trimmed: str, payload_bytes: int | None) -> str:
@@ -110,9 +110,19 @@ def _nack(neth: Mapping[str, int]) -> str:
     return f"NACK {reason} of PSN {neth['nack_psn']} on EV {neth['entropy']}, {_stamp(neth['tx_timestamp'])}"
 
 
-def _endpoint(name: str, said: Mapping[str, int]) -> str:
+def _endpoint(bth: Mapping[str, int], said: Mapping[str, int]) -> str:
     operation = wire.ENDPOINT_OPS.get(said["op"], f"operation {said['op']}")
-    return f"{name} {operation}: port {_ports(said['port_mask'])} can be reached, {_stamp(said['tx_timestamp'])}"
+    way = f" along EV {said['entropy']}" if "entropy" in said else ""
+    name = f"{wire.OPCODES[bth['opcode']]} {bth['psn']} {operation}{way}"
+    return f"{name}: {_reachable(said['port_mask'])} can be reached, {_stamp(said['tx_timestamp'])}"
+
+
+def _reachable(mask: int) -> str:
+    """A mask of 32 ports; those that a NIC does not have may be 1 or 0."""
+    down = ~mask & ALL_PORTS
+    if not mask or not down:
+        return "all ports" if mask else "no port"
+    return f"all ports but {_ports(down)}" if down.bit_count() <= ALL_PORTS.bit_count() // 2 else f"port {_ports(mask)}"
 
 
 def _ports(mask: int) -> str:

@@ -74,7 +74,8 @@ def test_a_trimmed_packet_decodes_as_such_and_has_no_icrc(name: str) -> None:
             "SACK 7 for PSN 259 of EV 131073, all up to PSN 255 and 257, 259, held back, NACKed data is still missing, window 1024, "
             "25344 B received, penalty 3, port 1 down, ts 596.5 us",
         ),
-        ("Endpoint Request PORT_STATUS_UPDATE", "Endpoint Request PORT_STATUS_UPDATE: port 0 2 can be reached, ts 596.5 us"),
+        ("Endpoint Request PORT_STATUS_UPDATE", "Endpoint Request 0 PORT_STATUS_UPDATE: port 0 2 can be reached, ts 596.5 us"),
+        ("Endpoint Response EV_PROBE", "Endpoint Response 0 EV_PROBE along EV 131073: port 0 2 can be reached, ts 596.5 us"),
         ("RC Write First", "RC Write First PSN 5, 8 B, of 3000 to 0x10000"),
         ("RC NAK", "RC NAK: PSN sequence error PSN 6, MSN 3"),
     ],
@@ -97,8 +98,35 @@ def test_a_mark_is_told() -> None:
     assert decode(framed(wire.marked(MRC["Write Middle"]))).traffic_class == "TRIMMABLE CE"
 
 
-def test_an_inner_class_that_differs_is_told() -> None:
-    assert decode(framed(MRC["Write Middle"], traffic_class=0)).traffic_class == "NO_TRIM Not-ECT (inner: TRIMMABLE Not-ECT)"
+def with_class(name: str, inner: int, outer: int) -> str:
+    """What is told of a packet with these traffic classes."""
+    packet = bytearray(MRC[name])
+    packet[0:2] = (0x6000 | inner << 4).to_bytes(2, "big")
+    return decode(framed(bytes(packet), traffic_class=outer)).traffic_class
+
+
+@pytest.mark.parametrize(
+    ("inner", "outer", "told"),
+    [
+        (0, 4 << 2 | wire.ECT0, "TRIMMABLE ECT(0)"),
+        (12 << 2, 12 << 2 | wire.ECT0, "TRIMMED ECT(0)"),
+        (wire.CE, 4 << 2 | wire.CE, "TRIMMABLE CE"),
+        (4 << 2, 0, "NO_TRIM Not-ECT (inner: TRIMMABLE Not-ECT)"),
+        (0, 4 << 2 | wire.CE, "TRIMMABLE CE (inner: NO_TRIM Not-ECT)"),
+        (wire.CE, 4 << 2 | wire.ECT0, "TRIMMABLE ECT(0) (inner: NO_TRIM CE)"),
+        (63 << 2, 46 << 2, "CONTROL Not-ECT (inner: DSCP 63 Not-ECT)"),
+    ],
+)
+def test_of_the_inner_class_is_told_what_differs(inner: int, outer: int, told: str) -> None:
+    assert with_class("Write Middle", inner, outer) == told
+
+
+@pytest.mark.parametrize(
+    ("mask", "says"), [((1 << 32) - 1, "all ports"), ((1 << 32) - 3, "all ports but 1"), (1, "port 0"), (0, "no port")]
+)
+def test_which_ports_an_endpoint_can_be_reached_at(mask: int, says: str) -> None:
+    packet = wire_samples.inner(wire.ENDPOINT_REQUEST, [(wire.ERTH, {"port_mask": mask})], qp=wire.ENDPOINT_QPN, psn=9)
+    assert decode(framed(packet)).says == f"Endpoint Request 9 PORT_STATUS_UPDATE: {says} can be reached, ts 0.0 us"
 
 
 def test_long_bitmaps_are_told_in_ranges_and_cut_short() -> None:
