@@ -32,6 +32,11 @@ class Backoff:
         quick = base * float(1 << min(self._timeouts, MOST_DOUBLINGS))
         return quick if quick < self._ack_timeout_s else max(base, params.wait_s(self._retries))
 
+    @property
+    def first(self) -> bool:
+        """Whether the timeout that has just passed is the first of its row."""
+        return self._timeouts == 1
+
     def due(self, oldest: Tx | None) -> float | None:
         """When it passes, with `oldest` the oldest open transmission; None without any."""
         if oldest is None:

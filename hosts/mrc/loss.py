@@ -23,6 +23,10 @@ from hosts.mrc.params import MrcParams
 from hosts.mrc.window import RttEstimator
 
 NOTHING = memoryview(b"")
+# Before there is a verdict, a packet that was overtaken keeps new data off its path: at once while few are in flight, since then the next
+# one is long in coming; else when it was overtaken by this share of the allowance, since queues of unlike length overtake all the time.
+FEW_IN_FLIGHT = 8
+LATE_SHARE = 0.5
 JUDGED_LIMIT = 2048  # lost transmissions remembered, in case one arrives after all
 
 
@@ -114,11 +118,13 @@ class Flight:
         "_touched",
         "_unsure",
         "count",
+        "late",
         "newest_sent_s",
     )  # fmt: skip
 
     def __init__(self, allowance: Allowance) -> None:
         self.count = 0  # open transmissions
+        self.late: Ev | None = None  # of the oldest open one, when clearly later ones have arrived: new data goes elsewhere meanwhile
         self._newest_order, self._newest_rtt_s, self.newest_sent_s = -1, 0.0, float("-inf")  # of what surely arrived
         self._allowance = allowance
         self._next_order = 0
@@ -198,7 +204,17 @@ class Flight:
                     break  # a PSN that no SACK spoke about is unknown, not missing
                 lost.append(tx)
             order.popleft()
+        self.late = self._late_ev(common_s * LATE_SHARE, covered)
         return lost
+
+    def _late_ev(self, margin_s: float, covered: Callable[[int], bool]) -> Ev | None:
+        """The EV of the oldest open transmission, if a later one has arrived; with many in flight only if it was sent `margin_s` later."""
+        tx = self._order[0] if self._order else None
+        if tx is None or tx.order > self._newest_order or not covered(tx.packet.psn):
+            return None
+        if self.count > FEW_IN_FLIGHT and tx.sent_s + margin_s + self._allowance.slower_s(tx.ev) >= self.newest_sent_s:
+            return None
+        return tx.ev
 
     def overdue(self, now: float) -> tuple[list[Tx], float | None]:
         """Transmissions that should have arrived by the clock, each named once; and when to look again (None: no reason to)."""
@@ -228,6 +244,10 @@ class Flight:
         while order and not order[0].open:
             order.popleft()
         return order[0] if order else None
+
+    def newest(self) -> Tx | None:
+        """The newest open transmission."""
+        return next((tx for tx in reversed(self._order) if tx.open), None)
 
     def condemn(self, tx: Tx) -> None:
         """Closes `tx` as lost and remembers it."""

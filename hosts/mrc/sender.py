@@ -134,7 +134,7 @@ class SendQp:
         assert self._framer is not None
         flags = self._flags
         if packet.tx is None:
-            ev = self.evs.pick()
+            ev = self.evs.pick(self.flight.late)
         else:
             failed = packet.failed[1] if packet.failed is not None else packet.tx
             ev = wanted if wanted is not None and not wanted.is_mute else self.evs.pick(failed.ev)
@@ -374,7 +374,8 @@ class SendQp:
         oldest = self.flight.oldest()
         if oldest is not None:
             oldest.copied = True
-            self._urgent.append((oldest.packet, None))
+            asked = self.flight.newest() if self._backoff.first else oldest
+            self._urgent.append(((asked or oldest).packet, None))
         self.lifeline.begin(now)
 
     def fail(self, reason: str) -> None:

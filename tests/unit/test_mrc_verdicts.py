@@ -5,6 +5,7 @@ from __future__ import annotations
 from random import Random
 
 import pytest
+from mrc_lab import Pair, answers, entropy_of, on_wire, psn_of, states, tell
 
 from hosts.core import Event, PathSpec
 from hosts.mrc.ev import Ev
@@ -118,3 +119,25 @@ def test_a_suspect_in_the_reserve_stays_a_suspect() -> None:
     case.verdicts.leave(NOW, case.ev, case.missing, "loss_rack")
     assert case.picked() == {0, 1, 2, 3}
     assert case.ev.state == "SKIP"
+
+
+def test_a_packet_that_is_missing_keeps_new_data_off_its_path_before_any_verdict() -> None:
+    pair = Pair(paths=4)
+    missing, *others = pair.send(3 * 4096)
+    tell(pair, *answers(pair, *others), now=NOW)
+    assert states(pair.a) == ["GOOD"] * 4
+    named = entropy_of(missing)
+    assert named not in [entropy_of(packet) for packet in pair.send(12 * 4096) if psn_of(packet) > 1002]
+
+
+def test_the_first_timeout_asks_with_the_newest_packet_and_not_on_its_own_path() -> None:
+    pair = Pair(paths=4)
+    newest = pair.send(3 * 4096)[-1]
+    copies = list[bytes]()
+    while len(copies) < 2 and (now := pair.a.next_deadline()) is not None:  # in the end the QP fails, and has no deadline
+        pair.a.on_timer(now)
+        copies += [packet for each in pair.a.transmit(now) if len(packet := on_wire(each)) > 4096]
+    first, second = copies
+    assert psn_of(first) == psn_of(newest)
+    assert entropy_of(first) != entropy_of(newest)
+    assert psn_of(second) == 1000
