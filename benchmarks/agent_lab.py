@@ -25,11 +25,12 @@ ANSWER_TIMEOUT_S = 30.0
 class AgentProcess:
     """One agent and its pipes."""
 
-    def __init__(self, name: str, log: Path | None = None) -> None:
+    def __init__(self, name: str, log: Path | None = None, profile: Path | None = None) -> None:
         self.name = name
+        profiler = ["-m", "cProfile", "-o", str(profile)] if profile is not None else []
         self._log = log.open("wb") if log is not None else None
         self.process = subprocess.Popen(
-            ["unshare", "--net", "--", sys.executable, "-m", "hosts.agent"],
+            ["unshare", "--net", "--", sys.executable, *profiler, "-m", "hosts.agent"],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, bufsize=0, cwd=ROOT,
         )  # fmt: skip
         self.pid = self.process.pid
@@ -81,9 +82,9 @@ class AgentProcess:
 class Lab:
     """A ring of `ranks` agents with `links_a_hop` parallel veth pairs between neighbours (two ranks: one hop)."""
 
-    def __init__(self, ranks: int, links_a_hop: int = 1, logs: Path | None = None) -> None:
+    def __init__(self, ranks: int, links_a_hop: int = 1, logs: Path | None = None, profiles: Path | None = None) -> None:
         self.names = [f"h{rank + 1}" for rank in range(ranks)]
-        self.agents = {name: AgentProcess(name, logs / f"{name}.log" if logs is not None else None) for name in self.names}
+        self.agents = {name: AgentProcess(name, _file(logs, name, "log"), _file(profiles, name, "prof")) for name in self.names}
         self._ports: dict[str, list[str]] = {name: [] for name in self.names}  # the neighbour behind each port
         for name in self.names:
             ip(self.agents[name].pid, "link set lo up", f"addr add {self.address(name)}/128 dev lo nodad")
@@ -237,13 +238,17 @@ class Lab:
 
 
 @contextlib.contextmanager
-def lab(ranks: int, links_a_hop: int = 1, logs: Path | None = None) -> Iterator[Lab]:
-    """A Lab that is closed at the end."""
-    it = Lab(ranks, links_a_hop, logs)
+def lab(ranks: int, links_a_hop: int = 1, logs: Path | None = None, profiles: Path | None = None) -> Iterator[Lab]:
+    """A Lab that is closed at the end; each agent's standard error goes to a file in `logs`, cProfile's statistics to one in `profiles`."""
+    it = Lab(ranks, links_a_hop, logs, profiles)
     try:
         yield it
     finally:
         it.close()
+
+
+def _file(folder: Path | None, name: str, ending: str) -> Path | None:
+    return folder / f"{name}.{ending}" if folder is not None else None
 
 
 def ip(pid: int, *commands: str) -> None:
