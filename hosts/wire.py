@@ -82,20 +82,28 @@ class Header:
         raw = bytes(data[offset : offset + self.size_bytes])
         if len(raw) < self.size_bytes:
             raise ValueError(f"{self.name} needs {self.size_bytes} B at byte {offset}, {len(raw)} are there")
-        rest, values = int.from_bytes(raw, "big"), []
-        for name, bits in reversed(self.fields):
-            values.append((name, self._decode(name, bits, rest & ((1 << bits) - 1))))
-            rest >>= bits
-        return dict(reversed(values))
+        whole = int.from_bytes(raw, "big")
+        return {name: (whole >> shift & mask ^ sign) - sign for name, shift, mask, sign in self._places}
+
+    @cached_property
+    def reserved(self) -> tuple[str, ...]:
+        """The fields that have no meaning, and should be zero."""
+        return tuple(name for name, _ in self.fields if name.startswith("_"))
+
+    @cached_property
+    def _places(self) -> tuple[tuple[str, int, int, int], ...]:
+        """Name, place from the right, mask, and of two's complement the sign bit, of each field."""
+        left, places = 8 * self.size_bytes, []
+        for name, bits in self.fields:
+            left -= bits
+            places.append((name, left, (1 << bits) - 1, 1 << bits - 1 if name in self.signed else 0))
+        return tuple(places)
 
     def _encode(self, name: str, bits: int, value: int) -> int:
         low, high = (-(1 << (bits - 1)), 1 << (bits - 1)) if name in self.signed else (0, 1 << bits)
         if not low <= value < high:
             raise OverflowError(f"{self.name}.{name} has {bits} bits, {value} does not fit")
         return value & ((1 << bits) - 1)
-
-    def _decode(self, name: str, bits: int, value: int) -> int:
-        return value - (1 << bits) if name in self.signed and value >> (bits - 1) else value
 
 
 def fast(*headers: Header) -> struct.Struct:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from ipaddress import IPv6Address
 
 from hosts import wire
@@ -91,7 +92,7 @@ def ipv6(walk: Walk, depth: int = 0) -> None:
     ip_at, ip = walk.at, walk.take(wire.IPV6)
     if ip["version"] != 6:
         raise walk.stop("bad_version", f"IPv6's version is {ip['version']}")
-    walk.packet.source, walk.packet.destination = (str(IPv6Address(ip[end])) for end in ("source", "destination"))
+    walk.packet.source, walk.packet.destination = (str(walk.packet.layers[-1].fields[end]) for end in ("source", "destination"))
     walk.packet.says = f"next header {ip['next_header']}"
     _traffic_class(walk, ip["traffic_class"])
     walk.bound(ip["payload_length"], "IPv6's payload length", padded=depth == 0 and walk.packet.original_bytes <= MIN_FRAME_BYTES)
@@ -107,6 +108,7 @@ def ipv6(walk: Walk, depth: int = 0) -> None:
         _icmpv6(walk)
 
 
+@lru_cache(maxsize=4096)
 def usids(destination: int) -> tuple[str, tuple[int, ...]]:
     """The block of an outer destination, as an address, and the ids after it, up to the first zero (RFC 9800: 32 bits, then 16 an id)."""
     found = []

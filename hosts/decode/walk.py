@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from ipaddress import IPv6Address
 from typing import NamedTuple
 
 from hosts.wire import Buffer, Header
 
 Value = int | str
+IPV6_BITS = 128
+ADDRESS_BITS: Mapping[str, int] = {"ETHERNET": 48, "IPV6": IPV6_BITS}  # of headers whose source and destination people write as text
 REASONS: Mapping[str, str] = {
     "truncated": "fewer bytes are there than a header needs, or a length field says",
     "overlong": "more bytes are there than a length field says, or behind a packet that carries no data",
@@ -113,10 +116,15 @@ class Walk:
         """The fields of the header that stands here; the walk goes on behind it."""
         self.need(header.size_bytes, header.name)
         values = header.unpack(self.data, self.at)
-        for name, value in values.items():
-            if value and name.startswith("_"):
-                self.problem("reserved_bits", f"{header.name} has reserved bits set: {name} is {value:#x}")
-        shown = {name: _shown(name, bits, values[name]) for name, bits in header.fields if values[name] or not name.startswith("_")}
+        shown: dict[str, Value] = dict(values)
+        for name in header.reserved:
+            if not values[name]:
+                del shown[name]
+            else:
+                self.problem("reserved_bits", f"{header.name} has reserved bits set: {name} is {values[name]:#x}")
+        if bits := ADDRESS_BITS.get(header.name):
+            for name in ("source", "destination"):
+                shown[name] = _address(bits, values[name])
         self.packet.layers.append(Layer(header.name, self.at, shown))
         self.at += header.size_bytes
         return values
@@ -133,8 +141,6 @@ class Walk:
         self.end = self.at + length_bytes
 
 
-def _shown(name: str, bits: int, value: int) -> Value:
-    """Addresses as people write them."""
-    if bits == 128 and not name.startswith("_"):
-        return str(IPv6Address(value))
-    return value.to_bytes(6, "big").hex(":") if bits == 48 else value
+@lru_cache(maxsize=4096)
+def _address(bits: int, value: int) -> str:
+    return str(IPv6Address(value)) if bits == IPV6_BITS else value.to_bytes(bits // 8, "big").hex(":")

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from wire_samples import FRAMES
 
 from testbed.capture import pcapng
+from testbed.capture.explain import Tally, explained
 from testbed.capture.reading import Capture, NotACapture, Record
 
 SOME = [FRAMES["Write Middle"], FRAMES["SACK m=0"], FRAMES["Probe"]]
@@ -173,3 +174,17 @@ def test_no_change_of_a_sound_file_makes_it_raise() -> None:
         for _ in range(draw.randint(1, 6)):
             data[draw.randrange(4, len(data))] = draw.choice((0, 1, 0x7F, 0x80, 0xFF, draw.randrange(256)))
         read(bytes(data))
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_whatever_is_in_a_file_is_explained_in_printable_lines(as_json: bool) -> None:
+    draw, files = random.Random(6), [pcapng_file(FRAMES.values(), {"fd00::1": "h1"}), pcap_file(FRAMES.values())]
+    lines = 0
+    for _ in range(300):
+        data = bytearray(draw.choice(files))
+        for _ in range(draw.randint(1, 200)):
+            data[draw.randrange(300, len(data))] = draw.randrange(256)
+        for line in explained(Capture(io.BytesIO(data), "file"), Tally(), as_json=as_json):
+            assert line.isprintable()
+            lines += 1
+    assert lines > 3000

@@ -343,7 +343,7 @@ def whole(packet: Packet) -> None:
     assert "\n" not in told["summary"]
 
 
-MUTATIONS = 250_000  # about a minute here
+MUTATIONS = 400_000  # about a minute here
 
 
 def mutated(draw: random.Random, frame: bytes) -> bytes:
