@@ -52,8 +52,8 @@ class ReversePaths:
         self.asked = False  # data came in since the last probe
         self._paths, self._params, self._rng, self._alarm = paths, params, rng, alarm
         self.evs = chosen(paths, params.reverse_evs)
-        # The next probe, or the end of patience with one; where there is no other way, there is no point in knowing.
-        self.due_at = float("-inf") if len(self.evs) > 1 else float("inf")
+        self._is_choice = len(self.evs) > 1
+        self.due_at = float("-inf") if self._is_choice else float("inf")  # the next probe, or the end of patience with one
         self._deck: list[int] = []
         self._turn = 0
         self._dead: dict[int, int] = {}  # paths whose probe was not answered, and how many were since
@@ -96,12 +96,13 @@ class ReversePaths:
     # Probes
 
     def heard(self) -> None:
-        """Data came in and is being answered: the way back matters."""
-        self.asked = self._alarm.awake = True
+        """Data came in and is being answered: the way back matters, where there is another one."""
+        if self._is_choice:
+            self.asked = self._alarm.awake = True
 
     def hurry(self, now: float) -> None:
         """A duplicate came: perhaps an answer was lost. Each EV of the set is probed once, one a round trip."""
-        if self._hurried == 0 and len(self.evs) > 1:
+        if self._hurried == 0 and self._is_choice:
             self._hurried = len(self.evs)
             self._probe_at = min(self._probe_at, now + self._round_s())
             self.due_at = min(self.due_at, self._probe_at)

@@ -148,6 +148,7 @@ def test_a_single_path_is_never_probed() -> None:
     way_back.heard()
     way_back.hurry(NOW)
     assert way_back.due(NOW, 1) is None
+    assert not way_back.asked
 
 
 # In virtual time
