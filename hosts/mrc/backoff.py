@@ -7,6 +7,7 @@ from hosts.mrc.params import MrcParams
 from hosts.mrc.window import RttEstimator
 
 MOST_DOUBLINGS = 30
+MOST_RTT_WAIT = 2.0  # ACK timeouts, whatever the RTT: an old packet that comes back later measures one without bound
 
 
 class Backoff:
@@ -30,7 +31,9 @@ class Backoff:
         params, rtt = self._params, self._rtt
         base = max(2.0 * rtt.srtt_s + 4.0 * rtt.var_s + params.ack_delay_s, params.pto_min_s)
         quick = base * float(1 << min(self._timeouts, MOST_DOUBLINGS))
-        return quick if quick < self._ack_timeout_s else max(base, params.wait_s(self._retries))
+        if quick < self._ack_timeout_s:
+            return quick
+        return max(min(base, MOST_RTT_WAIT * self._ack_timeout_s), params.wait_s(self._retries))
 
     @property
     def first(self) -> bool:

@@ -212,3 +212,15 @@ def test_without_the_collector_of_cycles_nothing_is_kept_of_packets(ending: str)
         gc.enable()
     assert left == []
     assert kept < 4 * 100
+
+
+def test_no_measured_rtt_makes_the_wait_longer_than_two_ack_timeouts_or_its_retrys() -> None:
+    """A packet that was replayed much later measures a RTT without bound; the QP must fail in time all the same."""
+    params = MrcParams()
+    rtt = RttEstimator(params)
+    rtt.sample(0.0, 60.0)
+    backoff, waits = Backoff(params, rtt), []
+    while backoff.passed(0.0) is None:
+        waits.append(backoff.interval_s)
+    assert waits[0] == 2 * params.ack_timeout_s
+    assert sum(waits) < 2 * params.backstop_s
