@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import random
 from collections.abc import Mapping
 
 import pytest
 import wire_samples
+from fuzzing import mutated, seeded, times
 from hypothesis import given
 from hypothesis import strategies as st
 from wire_samples import FRAMES, MRC, RC, TRIMMED, ethernet, framed
@@ -346,33 +346,11 @@ def whole(packet: Packet) -> None:
 MUTATIONS = 400_000  # about a minute here
 
 
-def mutated(draw: random.Random, frame: bytes) -> bytes:
-    """A sound packet after one to four of: a bit, a byte, a word of extremes, a cut, a repetition, a part of another packet."""
-    changed = bytearray(frame)
-    for _ in range(draw.randint(1, 4)):
-        at = draw.randrange(len(changed) + 1)
-        match draw.randrange(6):
-            case 0 if at < len(changed):
-                changed[at] ^= 1 << draw.randrange(8)
-            case 1 if at < len(changed):
-                changed[at] = draw.randrange(256)
-            case 2:
-                changed[at : at + 2] = draw.choice((b"\0\0", b"\xff\xff", b"\x7f\xff", b"\x80\0"))
-            case 3:
-                del changed[at:]
-            case 4:
-                changed[at:at] = changed[at : at + draw.randrange(60)]
-            case _:
-                other = draw.choice(list(FRAMES.values()))
-                changed[at:] = other[at:]
-    return bytes(changed)
-
-
 def test_a_fuzzer_finds_no_bytes_that_make_it_raise() -> None:
-    draw, frames = random.Random(4), list(FRAMES.values())
+    draw, frames = seeded("decoder"), list(FRAMES.values())
     found: set[str] = set()
-    for number in range(MUTATIONS):
-        frame = mutated(draw, draw.choice(frames))
+    for number in range(times(MUTATIONS)):
+        frame = mutated(draw.choice(frames), frames, draw)
         packet = decode(frame, len(frame) + draw.choice((0, 0, 0, 7, 4000)))
         assert packet.kind in KINDS, number
         assert sentence(packet, NAMES), number
