@@ -104,7 +104,7 @@ class Captures:
                 raise running.broken()
 
     def stop(self) -> None:
-        """Ends them all, in whatever state they are; `explain` raises what went wrong with them."""
+        """Ends them all, in whatever state they are; `explain` tells what went wrong with them."""
         for running in self._running:
             if running.process.stdin is not None:
                 running.process.stdin.close()
@@ -141,16 +141,15 @@ class Captures:
     def _seconds(self, wall_ns: int | None) -> float | None:
         return None if wall_ns is None else round((wall_ns - self._zero_ns) / 1e9, 6)
 
-    def explain(self, reporter: Reporter) -> None:
-        """Writes the .txt beside each file, and tells what is in it. HostError if a capture broke off."""
+    def explain(self, reporter: Reporter) -> HostError | None:
+        """Writes the .txt beside each file, and tells what is in it. Returns what went wrong, if a capture broke off."""
         for running, told in zip(self._running, self.records(), strict=True):
             if running.told:
                 tally = self._explain(running.file)
                 reporter.note(f"capture {running.target.name}: {'; '.join(tally.sentences())}")
                 for text in self._warnings(told):
                     reporter.warn(f"capture {running.target.name}: {text}")
-        if self._broken is not None:
-            raise self._broken
+        return self._broken
 
     def _explain(self, file: Path) -> Tally:
         tally = Tally()

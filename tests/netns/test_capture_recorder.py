@@ -40,10 +40,8 @@ def recorded(names, act, folder, **options):
     captures.zero(time.monotonic())
     act(captures)
     captures.stop()
-    try:
-        captures.explain(told)
-    except HostError as error:
-        told.warnings.append(str(error))
+    if (broken := captures.explain(told)) is not None:
+        told.warnings.append(str(broken))
     found = {}
     for path in Path(folder).glob("*.pcapng"):
         with path.open("rb") as stream:
