@@ -146,8 +146,8 @@ class ArmRun:
         outcome.fidelity = judge(live.observations(rates.values(), sum(fabric.qdisc_drops().values()) - drops_before))
         self._write_files(fabric, live, outcome, {"bring_up_s": round(bring_up_s, 3), "rate_shares": rates, "error": _text(ended_by)})
         broken = live.captures.explain(self.reporter)
-        if (reason := ended_by or broken) is not None:
-            raise reason
+        if (cause := ended_by or broken) is not None:
+            raise cause
         return outcome
 
     def _live(self, fabric: Fabric) -> Live:
