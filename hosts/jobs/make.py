@@ -62,9 +62,10 @@ def _streams(config: Config, job: Fields) -> tuple[Job, memoryview]:
 
 def _outgoing(flow: Fields) -> Outgoing:
     """`stop_s` may be null: the flow is on until the job ends."""
-    flow.refuse_unknown("to", "start_s", "stop_s", "place")
+    flow.refuse_unknown("to", "start_s", "stop_s", "place", "every_s")
     stop_s = math.inf if flow.raw.get("stop_s") is None else flow.number("stop_s")
-    return Outgoing(flow.text("to"), flow.number("start_s"), stop_s, flow.whole("place", 0, 1 << 20, 0))
+    every_s = flow.number("every_s") if "every_s" in flow.raw else 0.0
+    return Outgoing(flow.text("to"), flow.number("start_s"), stop_s, flow.whole("place", 0, 1 << 20, 0), every_s)
 
 
 def _match(config: Config, targets: Sequence[str], sources: Sequence[str]) -> None:

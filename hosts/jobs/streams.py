@@ -21,12 +21,16 @@ ROTATIONS = 251  # a prime above any number of slots: two messages in the same s
 
 @dataclass(frozen=True)
 class Outgoing:
-    """A flow from this host: on from `start_s` to `stop_s` after the job's start; `place` is its index among the receiver's flows."""
+    """A flow from this host: on from `start_s` to `stop_s` after the job's start; `place` is its index among the receiver's flows.
+
+    `every_s`: a message at most so often; 0 = as soon as fewer than `outstanding` are unacknowledged.
+    """
 
     peer: str
     start_s: float = 0.0
     stop_s: float = math.inf
     place: int = 0
+    every_s: float = 0.0
 
 
 class Payloads:
@@ -49,14 +53,30 @@ class _Sending:
     flow: Outgoing
     begin: float = math.inf
     end: float = math.inf
+    next_at: float = 0.0  # of a paced flow
+    room: int = 0
     posted: int = 0
     acked: int = 0
     failed: bool = False
 
     @property
     def due(self) -> float | None:
-        """When it begins, if that is still to come and before its end."""
-        return self.begin if not self.posted and not self.failed and self.begin < self.end else None
+        """When it begins, or a paced flow may post its next message; None if only acknowledgements, or nothing, move it on."""
+        if self.failed or self.begin >= self.end:
+            return None
+        if not self.posted:
+            return self.begin
+        return self.next_at if self.flow.every_s and self.room and self.next_at < self.end else None
+
+    def allowed(self, now: float, room: int) -> int:
+        """How many messages may be posted now that `room` fit. A paced flow that was held up does not catch up: it would be a burst."""
+        every_s, count = self.flow.every_s, room
+        if every_s:
+            count = min(room, 1) if now >= self.next_at else 0
+        if count and every_s:
+            self.next_at = (self.next_at if now - self.next_at < every_s else now) + every_s
+        self.room = room - count
+        return count
 
 
 class StreamsJob:
@@ -71,6 +91,8 @@ class StreamsJob:
     def __init__(
         self, host: str, message_bytes: int, outstanding: int, outgoing: Sequence[Outgoing], incoming: Sequence[str], seed: int
     ) -> None:
+        if any(flow.every_s < 0 for flow in outgoing):
+            raise UsageError("streams: a flow's every_s (seconds between its messages) must be at least 0")
         if message_bytes < 1 or not 1 <= outstanding < ROTATIONS or message_bytes * outstanding > MAX_WINDOW_BYTES:
             raise UsageError(
                 f"streams of {outstanding} outstanding messages (job.outstanding) of {message_bytes} bytes (job.message_bytes): give 1 to "
@@ -121,7 +143,7 @@ class StreamsJob:
             self._sending[peer].failed = True
 
     def next_deadline(self) -> float | None:
-        """The next beginning of a flow; afterwards acknowledgements move it on."""
+        """The next beginning of a flow, or message of a paced one; acknowledgements move the others on."""
         return min((due for sending in self._sending.values() if (due := sending.due) is not None), default=None)
 
     def advance(self, now: float, outstanding: Outstanding) -> None:
@@ -134,7 +156,7 @@ class StreamsJob:
                 unacknowledged = outstanding(peer)
                 sending.acked = sending.posted - unacknowledged
                 if sending.begin <= now < sending.end:
-                    self._post(sending, self._outstanding - unacknowledged)
+                    self._post(sending, sending.allowed(now, self._outstanding - unacknowledged))
 
     def _post(self, sending: _Sending, count: int) -> None:
         flow = sending.flow

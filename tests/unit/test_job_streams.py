@@ -167,3 +167,26 @@ def test_senseless_streams_are_refused(message_bytes: int, outstanding: int):
 
 def test_a_flow_without_stop_goes_on():
     assert Outgoing("h2").stop_s == math.inf
+
+
+def test_a_paced_flow_posts_one_message_an_interval_and_its_deadline_is_the_next():
+    job = sender(Outgoing("h2", every_s=0.5))
+    assert [posted(job, now) for now in (0.0, 0.25, 0.5, 0.75, 1.125)] == [1, 0, 1, 0, 1]
+    assert job.next_deadline() == 1.5
+
+
+def test_a_paced_flow_that_was_held_up_does_not_catch_up():
+    job = sender(Outgoing("h2", every_s=0.5))
+    assert [posted(job, now) for now in (0.0, 5.0, 5.25, 5.5)] == [1, 1, 0, 1]
+
+
+def test_a_paced_flow_without_room_waits_for_acknowledgements_only():
+    job = sender(Outgoing("h2", every_s=0.5))
+    posted(job, 0.0)
+    assert posted(job, 0.5, outstanding=3) == 0
+    assert job.next_deadline() is None
+
+
+def test_a_negative_interval_is_refused():
+    with pytest.raises(UsageError, match="every_s"):
+        sender(Outgoing("h2", every_s=-1.0))
