@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import csv
 import json
 import subprocess
 import sys
@@ -62,6 +63,7 @@ class Streams:
     params: Mapping[str, Any]
     message_bytes: int = 64 * 1024
     outstanding: int = 4
+    every_s: float = 0.0  # between two messages of a stream; 0 = as fast as it goes
 
     def __enter__(self) -> Streams:
         """Starts and connects the agents."""
@@ -84,16 +86,18 @@ class Streams:
     def _config(self, host: str, rank: int) -> dict[str, Any]:
         topology, node = self.fabric.topology, self.fabric.topology.nodes[host]
         target, source = self._target_of.get(host), self._source_of.get(host)
+        outgoing = [{"to": target, "start_s": 0.0, "every_s": self.every_s}] if target else []
+        files = {"events": str(self.folder / f"{host}.events.jsonl"), "flows": str(self.folder / f"{host}.flows.csv")}
         return {
             "cmd": "config", "host": host, "rank": rank, "transport": "mrc", "params": dict(self.params), "seed": 1,
             "job": {
                 "kind": "streams", "message_bytes": self.message_bytes, "outstanding": self.outstanding,
-                "outgoing": [{"to": target, "start_s": 0.0}] if target else [], "incoming": [{"from": source}] if source else [],
+                "outgoing": outgoing, "incoming": [{"from": source}] if source else [],
             },
             "addresses": {"outer": addresses.usid_address(node), "inner": addresses.host_address(node)},
             "send_to": [peer(topology, host, target)] if target else [],
             "receive_from": [peer(topology, host, source)] if source else [],
-            "files": {"events": str(self.folder / f"{host}.events.jsonl")},
+            "files": files,
         }  # fmt: skip
 
     def start(self) -> float:
@@ -115,6 +119,10 @@ class Streams:
             for line in (self.folder / f"{host}.events.jsonl").read_text().splitlines()
         ]
         return sorted(found, key=lambda event: float(event["t"]))
+
+    def flow_rows(self) -> list[dict[str, str]]:
+        """The agents' samples of their QPs so far, ten a second, in order a host (docs/architecture.md, flows.csv)."""
+        return [row for host in self.hosts for row in csv.DictReader((self.folder / f"{host}.flows.csv").open())]
 
 
 def crossing_pairs(topology: Topology, count: int) -> list[Pair]:
