@@ -76,7 +76,7 @@ class MrcCore:
         self._senders = {qp.qp: qp for qp in self._order}
         self._receivers = {qp.qp: qp for qp in self._receive_order}
         self._qps: tuple[ReceiveQp | SendQp, ...] = (*self._receive_order, *self._order)
-        self._inspector = Inspector(address)
+        self._inspector = Inspector(address, {qp.qp: self._specs[qp.peer].address for qp in self._qps})
         self._failed: set[str] = set()
         self._closing = False
         self._open: set[str] = set()  # peers whose send QP is closing, but not closed

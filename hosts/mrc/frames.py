@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import struct
+from collections.abc import Mapping
 from typing import NamedTuple
 from zlib import crc32
 
@@ -234,12 +235,16 @@ class Framer:
 
 
 class Inspector:
-    """Checks received packets: addresses, lengths, ICRC but of trimmed ones. What depends only on the head is remembered."""
+    """Checks received packets: addresses, lengths, ICRC but of trimmed ones. What depends only on the head is remembered.
 
-    __slots__ = ("_address", "_known")
+    `sources`: the address of the peer of each QP here; nobody else may speak to it.
+    """
 
-    def __init__(self, address: str) -> None:
+    __slots__ = ("_address", "_known", "_sources")
+
+    def __init__(self, address: str, sources: Mapping[int, str] | None = None) -> None:
         self._address = ipaddress.IPv6Address(address).packed
+        self._sources = {qp: ipaddress.IPv6Address(source).packed for qp, source in (sources or {}).items()}
         self._known: dict[bytes, Head] = {}
 
     def inspect(self, datagram: memoryview) -> Head:
@@ -268,6 +273,8 @@ class Inspector:
             self._known.clear()
         entropy = wire.entropy_of(udp["source_port"], ip["flow_label"])
         bth = BTH.unpack(raw + bytes(BTH.size_bytes), BTH_OFFSET)
+        if self._sources.get(bth["destination_qp"], raw[8:24]) != raw[8:24]:
+            raise Malformed("wrong_source")
         length = wire.IPV6.size_bytes + ip["payload_length"]
         trimmed = wire.TRIM_REASONS.get(ip["traffic_class"] >> 2, 0)
         if trimmed and not wire.is_write(bth["opcode"]):

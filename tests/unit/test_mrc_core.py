@@ -187,6 +187,14 @@ def test_a_sack_that_names_no_transmission_acknowledges_nothing(wrong: dict[str,
     assert pair.a.report()["drops"] == {"sack_unknown": 1}
 
 
+def test_only_the_peer_of_a_qp_may_speak_to_it() -> None:
+    pair = Pair()
+    pair.framer = Framer("fd00::c", "fd00::b", 1, pair.qp, wire.UDP_PORT)
+    assert pair.give(forged(pair)) == []
+    assert pair.drops() == {"wrong_source": 1}
+    assert pair.region == bytes(PAIR_BYTES)
+
+
 def test_old_data_with_a_wrong_key_is_not_even_answered() -> None:
     pair = Pair()
     pair.give(forged(pair))
