@@ -43,6 +43,7 @@ HOUR_S = 3600.0
 FRAME_BYTES = 4096 + 104 + OUTER_BYTES  # a full packet of the healthy network: payload, headers, outer header
 MARK_PACKETS, MARK_ALL_PACKETS, TRIM_PACKETS = 2, 8, 10  # about the links' thresholds at a small bandwidth-delay product (docs/links.md)
 BURST_EVERY_S = 0.5
+MOST_REMEMBERED, LONG_AGO_S = 20_000, 30.0  # losses; no verdict is about older ones
 
 
 class Truth:
@@ -64,7 +65,8 @@ class Truth:
             return
         if (fields["ev"] % self._paths, fields["first_lost_tx_s"]) not in self._lost:
             self.false[fields["reason"]] += 1
-        self._lost = {(path, at) for path, at in self._lost if at > event.t - 60.0}
+        if len(self._lost) > MOST_REMEMBERED:
+            self._lost = {(path, at) for path, at in self._lost if at > event.t - LONG_AGO_S}
 
 
 def random_sizes(packets: int, payload_bytes: int, rng: Random) -> Iterator[int]:
