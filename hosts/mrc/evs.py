@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from hosts.mrc.loss import Tx
 
 PROBE_ID_MASK = 0xFFFF
+AGAIN_TRIES = 3  # turns looked at: an EV may have the last one of a rotation and the first one of the next
 FLOOR_SHARE = 4  # the floor is a quarter of the set, as in MRC's example
 MOST_DOUBLINGS = 30
 RETURNING_PROBES = 8  # unanswered, after which an EV whose port came back is probed like any other
@@ -113,6 +114,14 @@ class EvSet:
         """The EVs with these numbers, and those whose path uses one of these links."""
         links, numbers = set(links), set(numbers)
         return [ev for ev in self.evs if ev.index in numbers or not links.isdisjoint(ev.path.links)]
+
+    def pick_again(self, failed: Ev, late: Ev | None) -> Ev:
+        """The EV of a retransmission: not `failed`, which lost the packet; nor `late`, whose put-off turn is next, if there is a third."""
+        for _ in range(AGAIN_TRIES):
+            ev = self.pick(late or failed)
+            if ev is not failed:
+                return ev
+        return self.pick(failed)
 
     def skip(self, ev: Ev) -> None:
         """`ev` met congestion: the rotation passes it over once. When it passes over all, it goes on as if there were no reason to."""

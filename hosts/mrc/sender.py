@@ -137,7 +137,7 @@ class SendQp:
             ev = self.evs.pick(self.flight.late)
         else:
             failed = packet.failed[1] if packet.failed is not None else packet.tx
-            ev = wanted if wanted is not None and not wanted.is_mute else self.evs.pick(failed.ev)
+            ev = wanted if wanted is not None and not wanted.is_mute else self.evs.pick_again(failed.ev, self.flight.late)
             flags |= RTX_BIT
             self.rtx_packets += 1
             self._recoveries.repaired(packet, now, self.rtt.srtt_s)

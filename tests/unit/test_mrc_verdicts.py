@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from mrc_lab import Pair, answers, entropy_of, on_wire, psn_of, states, tell
+from mrc_lab import Pair, answers, entropy_of, ev_set, on_wire, psn_of, states, tell
 
 from hosts.core import Event, PathSpec
 from hosts.mrc.ev import Ev
@@ -141,3 +141,15 @@ def test_the_first_timeout_asks_with_the_newest_packet_and_not_on_its_own_path()
     assert psn_of(first) == psn_of(newest)
     assert entropy_of(first) != entropy_of(newest)
     assert psn_of(second) == 1000
+
+
+def test_a_retransmission_keeps_off_the_path_of_a_missing_packet_too() -> None:
+    evs = ev_set(4)
+    failed, late, *others = evs.evs
+    assert {evs.pick_again(failed, late) for _ in range(40)} == set(others)
+
+
+def test_a_retransmission_with_two_paths_rather_goes_where_a_packet_is_missing_than_where_it_was_lost() -> None:
+    evs = ev_set(2)
+    failed, late = evs.evs
+    assert {evs.pick_again(failed, late) for _ in range(10)} == {late}
