@@ -96,9 +96,10 @@ class SocketSettings:
     """
 
     data_dscp: int
-    control_dscp: int = 46  # MRC.md, Wire: one implementer's role CONTROL
+    control_dscp: int = 46  # one implementer's value of MRC's role CONTROL
     receive_buffer_bytes: int = 8 * MIB
     send_buffer_bytes: int = MIB // 4
+    again_dscp: int = 8  # the same implementer's TRIMMABLE_RETX: MRC's data that is sent again
 
 
 # MRC's data is trimmable (DSCP 4, one implementer's value); RC's is best effort.
@@ -217,13 +218,14 @@ def _files(files: Fields) -> dict[str, Path]:
 
 
 def _sockets(sockets: Fields, transport: str) -> SocketSettings:
-    sockets.refuse_unknown("data_dscp", "control_dscp", "receive_buffer_bytes", "send_buffer_bytes")
+    sockets.refuse_unknown("data_dscp", "control_dscp", "again_dscp", "receive_buffer_bytes", "send_buffer_bytes")
     default = SocketSettings(DATA_DSCP[transport])
     return SocketSettings(
         sockets.whole("data_dscp", 0, 63, default.data_dscp),
         sockets.whole("control_dscp", 0, 63, default.control_dscp),
         sockets.whole("receive_buffer_bytes", 4096, 1 << 30, default.receive_buffer_bytes),
         sockets.whole("send_buffer_bytes", 4096, 1 << 30, default.send_buffer_bytes),
+        sockets.whole("again_dscp", 0, 63, default.again_dscp),
     )
 
 

@@ -17,7 +17,8 @@ class Transmit(NamedTuple):
     """One packet to send: ``header + payload + trailer`` to `destination` out of NIC port `port`.
 
     For MRC the bytes are the inner IPv6 packet (the kernel writes the outer header, next header 41) and `destination` is the uSID list;
-    for RoCE RC they are the UDP payload and `destination` is the peer's address. `source_port` matters to RC only.
+    for RoCE RC they are the UDP payload and `destination` is the peer's address. `source_port` matters to RC only, `again` to MRC: data
+    that was sent before has a DSCP of its own.
     """
 
     port: int
@@ -27,6 +28,7 @@ class Transmit(NamedTuple):
     trailer: bytes
     control: bool
     source_port: int = 0
+    again: bool = False
 
 
 class Completion(NamedTuple):

@@ -41,11 +41,13 @@ Ancillary = tuple[int, int, bytes]  # level, type, data: a control message of se
 class Outlet:
     """A socket to send from. A packet that it cannot take now waits here, in order, until it can.
 
-    `bare` is ancillary data for packets without payload: the traffic class of what is no data, where that is another one than the socket's.
+    Ancillary data of another traffic class than the socket's: `bare` for packets without payload, `again` for what is sent again.
     """
 
-    def __init__(self, sock: socket.socket, port: int, counters: Counter[str], bare: Iterable[Ancillary] = ()) -> None:
-        self.socket, self._port, self._counters, self._bare = sock, port, counters, bare
+    def __init__(
+        self, sock: socket.socket, port: int, counters: Counter[str], bare: Iterable[Ancillary] = (), again: Iterable[Ancillary] = ()
+    ) -> None:
+        self.socket, self._port, self._counters, self._bare, self._again = sock, port, counters, bare, again
         self._sendmsg = sock.sendmsg
         self.waiting: deque[Transmit] = deque()
         self._addresses: dict[str, tuple[str, int, int, int]] = {}
@@ -66,7 +68,7 @@ class Outlet:
     def _send(self, packet: Transmit) -> bool:
         """False if the socket takes nothing now."""
         try:
-            ancillary = () if packet.payload else self._bare
+            ancillary = self._again if packet.again else () if packet.payload else self._bare
             self._sendmsg((packet.header, packet.payload, packet.trailer), ancillary, 0, self._addresses[packet.destination])
         except KeyError:
             self._addresses[packet.destination] = (packet.destination, self._port, 0, 0)
@@ -132,8 +134,8 @@ class MrcNetwork:
             control = _raw_socket(f"{host}-eth{port}", settings.control_dscp, NOT_ECT, settings)
             _receive_nothing(control)
             self.readers[data.fileno()] = Reader(data, port)
-            bare = ((socket.IPPROTO_IPV6, socket.IPV6_TCLASS, struct.pack("=i", _traffic_class(settings.data_dscp, NOT_ECT))),)
-            self._data[port], self._control[port] = Outlet(data, 0, self.counters, bare), Outlet(control, 0, self.counters)
+            bare, again = _class_of(settings.data_dscp, NOT_ECT), _class_of(settings.again_dscp, ECT0)
+            self._data[port], self._control[port] = Outlet(data, 0, self.counters, bare, again), Outlet(control, 0, self.counters)
 
     def send(self, packet: Transmit) -> bool:
         """Sends out of the packet's NIC port, in its class; False if the packet waits."""
@@ -180,6 +182,11 @@ class RcNetwork:
 
 def _traffic_class(dscp: int, ecn: int) -> int:
     return dscp << 2 | ecn
+
+
+def _class_of(dscp: int, ecn: int) -> tuple[Ancillary, ...]:
+    """The ancillary data that gives one packet this traffic class."""
+    return ((socket.IPPROTO_IPV6, socket.IPV6_TCLASS, struct.pack("=i", _traffic_class(dscp, ecn))),)
 
 
 def _raw_socket(device: str, dscp: int, ecn: int, settings: SocketSettings) -> socket.socket:

@@ -147,7 +147,7 @@ class SendQp:
         header, trailer = self._framer.data(
             ev.index, packet.opcode, packet.psn & PSN_MASK | flags, packet.msns, stamp, packet.va, self._rkey, packet.payload, packet.imm
         )
-        return Transmit(ev.path.port, ev.path.destination, header, packet.payload, trailer, False)
+        return Transmit(ev.path.port, ev.path.destination, header, packet.payload, trailer, False, again=flags & RTX_BIT != 0)
 
     def _probe(self, ev: Ev, probe_id: int, now: float) -> Transmit:
         assert self._framer is not None
