@@ -62,7 +62,7 @@ class Watch:
 def main(arguments: argparse.Namespace) -> dict[str, Any]:
     """Loses and heals, then reads counters and history."""
     rng, rate_bps = random.Random(arguments.seed), arguments.rate_mbps * 1_000_000
-    params = {"link_rate_bps": rate_bps, **json.loads(arguments.params)}
+    params = json.loads(arguments.params)
     with fabric_of(4, rate_bps) as fabric, tempfile.TemporaryDirectory() as folder:
         ((source, target),) = crossing_pairs(fabric.topology, 1)
         paths = fabric.topology.paths(source, target)

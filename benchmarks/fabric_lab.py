@@ -19,13 +19,13 @@ sys.path.insert(0, str(ROOT))
 
 import topologies  # noqa: E402 - found through the line above
 from testbed import sandbox  # noqa: E402
-from testbed.fabric import Fabric, LinkSettings  # noqa: E402
+from testbed.fabric import Fabric  # noqa: E402
 from testbed.run.agents import AgentPool  # noqa: E402
 from testbed.run.plan import peer  # noqa: E402
+from testbed.scenario.derived_links import link_settings  # noqa: E402
+from testbed.scenario.schema import Links  # noqa: E402
 from topologies import Topology, addresses  # noqa: E402
 
-MTU_BYTES = 4352
-QUEUE_PACKETS = 128
 ANSWER_S = 60.0
 START_MARGIN_S = 0.5
 Pair = tuple[str, str]
@@ -48,8 +48,8 @@ def fabric_of(k: int, rate_bps: int) -> AbstractContextManager[Fabric]:
 
 
 def fabric_over(topology: Topology, rate_bps: int) -> AbstractContextManager[Fabric]:
-    """Any topology, likewise."""
-    settings = LinkSettings(rate_bps, MTU_BYTES, QUEUE_PACKETS * MTU_BYTES)
+    """Any topology, likewise. Its links mark and trim as those of a run's MRC arm do by default."""
+    settings = link_settings(Links.model_validate({"rate": f"{rate_bps} bps"}), "mrc", seed=1)
     return Fabric(topology, settings, switching="ovs", run_dir=Path("/run/testbed/bench")).deployed()
 
 
@@ -84,12 +84,13 @@ class Streams:
         self.pool.close()
 
     def _config(self, host: str, rank: int) -> dict[str, Any]:
-        topology, node = self.fabric.topology, self.fabric.topology.nodes[host]
+        topology, node, settings = self.fabric.topology, self.fabric.topology.nodes[host], self.fabric.settings
         target, source = self._target_of.get(host), self._source_of.get(host)
         outgoing = [{"to": target, "start_s": 0.0, "every_s": self.every_s}] if target else []
         files = {"events": str(self.folder / f"{host}.events.jsonl"), "flows": str(self.folder / f"{host}.flows.csv")}
         return {
-            "cmd": "config", "host": host, "rank": rank, "transport": "mrc", "params": dict(self.params), "seed": 1,
+            "cmd": "config", "host": host, "rank": rank, "transport": "mrc", "seed": 1,
+            "params": {"link_rate_bps": settings.rate_bps, "trimming": settings.trimming, **self.params},
             "job": {
                 "kind": "streams", "message_bytes": self.message_bytes, "outstanding": self.outstanding,
                 "outgoing": outgoing, "incoming": [{"from": source}] if source else [],

@@ -60,7 +60,7 @@ class Watch:
 def main(arguments: argparse.Namespace) -> dict[str, Any]:
     """Cuts and heals, then reads counters and history."""
     rate_bps = arguments.rate_mbps * 1_000_000
-    params = {"link_rate_bps": rate_bps, **json.loads(arguments.params)}
+    params = json.loads(arguments.params)
     topology = topologies.build("multi-plane", planes=arguments.planes, t0s=2, t1s=2, hosts_per_t0=1)
     with (
         fabric_over(topology, rate_bps) as fabric,
