@@ -8,7 +8,7 @@ from typing import Any
 
 from testbed.scenario.check_faults import fault_problems
 from testbed.scenario.check_job import job_problems
-from testbed.scenario.deny import Evs, deny_problems
+from testbed.scenario.deny import Evs, deny_problems, given_evs
 from testbed.scenario.faults import missing_evs
 from testbed.scenario.fit import link_problems, packet_problems, tier_problems
 from testbed.scenario.model import build_topology
@@ -52,22 +52,25 @@ def check(draft: Draft) -> list[Problem]:
 
 
 def _ev_problems(faults: list[tuple[int, Any]], sections: dict[str, Any], topology: Topology) -> Iterator[Problem]:
-    wanted = sections["transport"].mrc.get("evs", 0) if "transport" in sections else 0
+    given = _given_evs(sections)
     for index, spec in faults:
-        if message := missing_evs(getattr(spec, "evs", ()), topology, wanted):
+        if message := missing_evs(getattr(spec, "evs", ()), topology, given):
             yield Problem(("faults", index, "evs"), message, "see `testbed topo show --paths`, or set transport.mrc.evs")
 
 
 def _deny_problems(sections: dict[str, Any], topology: Topology, job_is_good: bool) -> list[Problem]:
-    """`pairs` needs a job that makes sense; numbers of EVs need MRC's parameters, which are the defaults where they make no sense."""
+    """`pairs` needs a job that makes sense."""
     deny = sections.get("deny")
     if not deny:
         return []
     of_job = pairs(sections["job"], topology, sections["run"].duration_s, sections["seed"]) if job_is_good else None
-    given = Evs()
-    if "transport" in sections and not transport_problems(sections["transport"]):
-        given = Evs(**{key: value for key, value in sections["transport"].mrc.items() if key in Evs._fields})
-    return deny_problems(deny, topology, of_job, given)
+    return deny_problems(deny, topology, of_job, _given_evs(sections))
+
+
+def _given_evs(sections: dict[str, Any]) -> Evs:
+    """Of MRC's parameters; of their defaults where they make no sense."""
+    makes_sense = "transport" in sections and not transport_problems(sections["transport"])
+    return given_evs(sections["transport"].mrc) if makes_sense else Evs()
 
 
 def _fit_problems(sections: dict[str, Any]) -> list[Problem]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from hosts.core import PathSpec
 from hosts.mrc.evs import spread
@@ -29,6 +29,16 @@ class Evs(NamedTuple):
         """For each QP of a pair its EVs by number, each with the links of its path. UsageError: more paths than a QP can have EVs."""
         paths = tuple(PathSpec(number, path.port, "", path.plane, path.links) for number, path in enumerate(topology.paths(host, peer)))
         return [{ev.index: ev.path.links for ev in spread(paths, self.evs, place)} for place in range(self.qps)]
+
+    def most(self, topology: Topology) -> int:
+        """The most EVs that a pair of hosts has, of all its QPs; 0 with fewer than two hosts. UsageError as `links`."""
+        alike = {shape: host for host, shape in topology.path_shapes(topology.hosts[0]).items()}
+        return max((sum(map(len, self.links(topology, host, topology.hosts[0]))) for host in alike.values()), default=0)
+
+
+def given_evs(mrc: Mapping[str, Any]) -> Evs:
+    """What MRC's parameters, which must make sense, say of EVs."""
+    return Evs(**{key: value for key, value in mrc.items() if key in Evs._fields})
 
 
 def deny_problems(deny: Deny, topology: Topology, pairs: Sequence[Pair] | None, given: Evs) -> list[Problem]:

@@ -11,7 +11,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from testbed.errors import UsageError
 from testbed.files import write_json
+from testbed.scenario.deny import Evs, given_evs
 from testbed.scenario.kinds import KINDS, may_overlap, slowed_bps
 from testbed.scenario.model import Scenario
 from testbed.scenario.problems import Place, Problem, ScenarioInvalid, did_you_mean
@@ -224,11 +226,14 @@ def _replay_problems(faults: list[Fault], scenario: Scenario, topology: Topology
     return problems + [Problem((faults[at].id,), f"overlaps with {faults[other].id} on {where}") for at, other, where in overlaps(faults)]
 
 
-def missing_evs(evs: Sequence[int], topology: Topology, wanted: object) -> str | None:
-    """What is wrong with EVs that no pair of hosts has: a loss of these would do nothing, and not say so. `wanted`: MRC's `evs`."""
-    if not evs or not isinstance(wanted, int) or len(topology.hosts) < 2:
+def missing_evs(evs: Sequence[int], topology: Topology, given: Evs) -> str | None:
+    """What is wrong with EVs that no pair of hosts has: a loss of these would do nothing, and not say so."""
+    if not evs or len(topology.hosts) < 2:
         return None
-    limit = max(-(-max(wanted, paths) // paths) * paths for paths, _ in topology.path_shapes(topology.hosts[0]).values())
+    try:
+        limit = given.most(topology)
+    except UsageError as error:
+        return str(error)
     high = [str(ev) for ev in evs if ev >= limit]
     return f"no pair has EV {', '.join(high)}: they are numbered from 0 to {limit - 1}" if high else None
 
@@ -236,8 +241,7 @@ def missing_evs(evs: Sequence[int], topology: Topology, wanted: object) -> str |
 def _misfits(fault: Fault, scenario: Scenario, topology: Topology, job_hosts: Collection[str]) -> list[Problem]:
     if fault.kind == "host-slow" and fault.target not in job_hosts:
         return [Problem((fault.id,), idle_host(fault.target))]
-    wanted = scenario.transport.get("mrc", {}).get("evs", 0)
-    if message := missing_evs(fault.params.get("evs", ()), topology, wanted):
+    if message := missing_evs(fault.params.get("evs", ()), topology, given_evs(scenario.transport.get("mrc", {}))):
         return [Problem((fault.id,), message)]
     if fault.kind == "rate":
         try:

@@ -251,6 +251,15 @@ def test_a_loss_of_evs_that_no_pair_has_is_refused() -> None:
     assert load_text(GOOD, [loss, "transport.mrc.evs=9"]).transport["mrc"]["evs"] == 9
 
 
+def test_the_evs_that_a_loss_may_name_are_those_of_all_qps_of_a_pair_and_no_more_than_mrc_has() -> None:
+    loss = "faults=[{kind: loss, link: t0_1_1-t1_1_1, share: 5%, evs: [7, 11], at: 10s, for: 5s}]"
+    assert problems(GOOD, loss, "transport.mrc.qps=2") == {"$.faults[0].evs": "no pair has EV 11: they are numbered from 0 to 7"}
+    assert load_text(GOOD, [loss, "transport.mrc.qps=3"])
+    planes = ["topology={kind: multi-plane, planes: 3, t0s: 2, t1s: 1, hosts_per_t0: 2}", "job.hosts=all", "transport.mrc.evs=256"]
+    most = "faults=[{kind: loss, link: t0_1_1-t1_1_1, share: 5%, evs: [254, 255], at: 10s, for: 5s}]"
+    assert problems(GOOD, most, *planes) == {"$.faults[0].evs": "no pair has EV 255: they are numbered from 0 to 254"}
+
+
 @pytest.mark.parametrize(("metric", "needs"), [("step_p50_s", "a job of steps"), ("victim_share", "an incast")])
 def test_a_metric_that_streams_cannot_have_is_refused(metric: str, needs: str) -> None:
     entries = f"{{arm: mrc, metric: jain, at_least: 0}}, {{arm: mrc, metric: {metric}, at_least: 0}}"
