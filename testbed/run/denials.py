@@ -215,4 +215,4 @@ def _without_empty(evs: Mapping[str, ByPeer]) -> dict[str, ByPeer]:
 
 
 def _ended() -> HostError:
-    return HostError("the job has just ended, so nothing was done")
+    return HostError("the job has just ended, and its EVs with it")

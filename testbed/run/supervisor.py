@@ -59,11 +59,11 @@ class JobSupervisor:
         """Makes QPs in every agent and hands each agent's attributes to all others: MRC's out-of-band exchange."""
         for host, config in self._configs.items():
             self._pool.send(host, self._denials.config(host) if self._denials else config)
-        ready = self._pool.gather("ready", ANSWER_TIMEOUT_S)
+        ready = self._pool.gather("ready", ANSWER_TIMEOUT_S, self._late)
         if self._denials:
             self._denials.ready(time.monotonic(), {host: answer.get("denied", {}) for host, answer in ready.items()})
         self._pool.send_all({"cmd": "connect", "peers": {host: answer["attributes"] for host, answer in ready.items()}})
-        self._pool.gather("connected", ANSWER_TIMEOUT_S)
+        self._pool.gather("connected", ANSWER_TIMEOUT_S, self._late)
 
     def start(self, event: str = "job_start") -> float:
         """Orders the first step of this attempt; returns its time (CLOCK_MONOTONIC seconds)."""
@@ -83,7 +83,7 @@ class JobSupervisor:
                 self._denials.turn()
             if now - told >= PROGRESS_EVERY_S:
                 told = now
-                self._reporter.phase(f"{self._progress()}, {self.state.crashes} crashes", until - now)
+                self._reporter.phase(f"{self._progress()}, {self.state.crashes} crash{'es' * (self.state.crashes != 1)}", until - now)
             got = self._pool.next_message(min(0.5, until - now))
             if got is not None and self._take(*got):
                 self._restart(until)

@@ -20,6 +20,7 @@ class Pool:
 
     def __init__(self) -> None:
         self.hosts, self.news, self.sent = ("h1", "h2"), deque[tuple[str, Message]](), list[Message]()
+        self.crossing: dict[str, tuple[str, Message]] = {}  # what comes while answers of a kind are gathered
 
     def send(self, host: str, command: Mapping[str, Any]) -> None:
         self.sent.append(dict(command))
@@ -29,6 +30,8 @@ class Pool:
 
     def gather(self, kind: str, timeout_s: float, note: Callable[[str, Message], None] | None = None) -> dict[str, Message]:
         self.sent.append({"gathered": kind})
+        if note is not None and kind in self.crossing:
+            note(*self.crossing.pop(kind))
         return {host: {"msg": kind, "attributes": {}, "report": {}} for host in self.hosts}
 
     def next_message(self, timeout_s: float) -> tuple[str, Message] | None:
@@ -151,10 +154,21 @@ def test_the_administrators_desk_makes_the_configs_has_its_turns_and_hears_the_a
     assert [command for command in run.pool.sent if command.get("cmd") == "config"][-1]["deny"] == {}
 
 
-def test_an_answer_that_crosses_a_stop_still_counts() -> None:
+@pytest.mark.parametrize("kind", ["aborted", "ready", "connected"])
+def test_an_answer_that_crosses_a_restart_still_counts(kind: str) -> None:
     run, desk = Run(checkpoint_every=None), Desk()
     run.supervisor._denials = desk  # type: ignore[assignment]
-    run.supervisor._late("h1", {"msg": "denied", "evs": {}})
+    run.pool.crossing[kind] = ("h1", {"msg": "refused", "text": "`deny` without a `config`"})
+    run.follow(CRASH)
+    assert ("h1", "refused") in desk.told
+
+
+@pytest.mark.parametrize("kind", ["drained", "stopped"])
+def test_an_answer_that_crosses_a_stop_still_counts(kind: str) -> None:
+    run, desk = Run(checkpoint_every=None), Desk()
+    run.supervisor._denials = desk  # type: ignore[assignment]
+    run.pool.crossing[kind] = ("h1", {"msg": "denied", "evs": {}})
+    run.supervisor.stop()
     assert desk.told == [("h1", "denied")]
 
 
