@@ -21,7 +21,7 @@ from hosts.commands import Fields
 from testbed.errors import HostError, UsageError
 
 NAME = "control.sock"
-MAX_ANSWER_BYTES = 1 << 28
+MAX_REQUEST_BYTES, MAX_ANSWER_BYTES = 1 << 16, 1 << 28
 REQUEST_S = 5.0  # for a client to say its line
 ANSWER_S = 20.0  # for the agents to do it: one that is stopped by a fault may take long
 DOINGS = ("deny", "allow", "list")
@@ -99,9 +99,12 @@ def is_live(folder: Path) -> bool:
 
 def ask(folder: Path, request: Mapping[str, Any]) -> dict[str, Any]:
     """What the run in `folder` answers. HostError when there is none, or none that listens to us; UsageError when it refuses."""
+    said = json.dumps(request).encode()
+    if len(said) > MAX_REQUEST_BYTES:
+        raise UsageError(f"a request of {len(said)} bytes, but a run reads no more than {MAX_REQUEST_BYTES}: ask for fewer at a time")
     try:
         with _connected(folder) as server:
-            server.sendall(json.dumps(request).encode() + b"\n")
+            server.sendall(said + b"\n")
             line = read_line(server, MAX_ANSWER_BYTES, REQUEST_S + ANSWER_S)
         answer = json.loads(line or b"null")
     except PermissionError as error:

@@ -19,12 +19,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from testbed.control import ANSWER_S, NAME, REQUEST_S, parse_request, read_line, socket_name
+from testbed.control import ANSWER_S, MAX_REQUEST_BYTES, NAME, REQUEST_S, parse_request, read_line, socket_name
 from testbed.errors import HostError, TestbedError
 from testbed.reporting import Reporter
 from testbed.run.denials import Denials
 
-MAX_REQUEST_BYTES = 1 << 16
 MAX_CLIENTS = 8
 WRITE_S = 5.0
 LOOK_UP_S = 0.1

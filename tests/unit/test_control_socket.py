@@ -16,11 +16,11 @@ from typing import Any
 
 import pytest
 
-from testbed.control import NAME, Request, ask, is_live, read_line
+from testbed.control import MAX_REQUEST_BYTES, NAME, Request, ask, is_live, read_line
 from testbed.errors import HostError, UsageError
 from testbed.reporting import SilentReporter
 from testbed.run import control as served
-from testbed.run.control import MAX_CLIENTS, MAX_REQUEST_BYTES, Control, Desk, control_of
+from testbed.run.control import MAX_CLIENTS, Control, Desk, control_of
 
 DENY = {"do": "deny", "links": ["h1-t0_1_1"]}
 
@@ -111,6 +111,12 @@ def test_nonsense_is_answered_and_nothing_is_done(control: Control, folder: Path
     answer = said(folder, line)
     assert (answer["ok"], answer["exit_code"]) == (False, 2)
     assert words in answer["error"]
+    assert denials.asked == []
+
+
+def test_a_request_that_is_longer_than_a_run_reads_is_refused_at_once(control: Control, folder: Path, denials: Denials) -> None:
+    with pytest.raises(UsageError, match="ask for fewer at a time"):
+        ask(folder, {"do": "deny", "host": "h1", "peer": "h3", "evs": list(range(20_000))})
     assert denials.asked == []
 
 
