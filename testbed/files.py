@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 
 def write_text(path: Path, text: str) -> None:
     """Replaces the file in one step: after an interrupt, or on a full disk (OSError), it is the old one or the new one."""
+    write_lines(path, [text])
+
+
+def write_lines(path: Path, lines: Iterable[str]) -> None:
+    """As `write_text`, of lines that hold their own ends: as they come, so that a long text is never held whole."""
     temporary = path.with_name(path.name + ".part")
     try:
-        temporary.write_text(text, encoding="utf-8")
+        with temporary.open("w", encoding="utf-8") as file:
+            file.writelines(lines)
         temporary.replace(path)
     except OSError as error:
         temporary.unlink(missing_ok=True)

@@ -18,7 +18,7 @@ from testbed.capture.reading import Capture
 from testbed.capture.recorder import READY, Order
 from testbed.command import in_net
 from testbed.errors import HostError
-from testbed.files import write_text
+from testbed.files import write_lines
 from testbed.reporting import Reporter
 from testbed.units import format_size
 from topologies import Topology
@@ -154,8 +154,7 @@ class Captures:
     def _explain(self, file: Path) -> Tally:
         tally = Tally()
         with file.open("rb") as stream:
-            lines = list(explained(Capture(stream, file.name), tally))
-        write_text(file.with_suffix(".txt"), "".join(f"{line}\n" for line in lines))
+            write_lines(file.with_suffix(".txt"), (f"{line}\n" for line in explained(Capture(stream, file.name), tally)))
         return tally
 
     def _warnings(self, told: dict[str, Any]) -> list[str]:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from pathlib import Path
 
 import pytest
+from captures import pcapng_file
+from wire_samples import FRAMES
 
-from testbed.capture.plan import CapturePlan, Target, names_of, resolve
+from testbed.capture.plan import NO_CAPTURE, CapturePlan, Target, names_of, resolve
+from testbed.capture.session import Captures
 from testbed.cli import main
 from testbed.errors import UsageError
 from testbed.report.context import captures_line
@@ -50,6 +54,20 @@ def test_what_there_is_not_is_refused_with_a_hint(named: str, hint: str) -> None
 
 def test_the_same_target_is_recorded_once() -> None:
     assert len(CapturePlan(("h1:0", "h1-eth0", "h1-t0_1_1", "t0_1_1-h1")).targets(TOPOLOGY)) == 2
+
+
+def test_the_words_beside_a_capture_are_never_held_whole(tmp_path: Path) -> None:
+    file = tmp_path / "h1.pcapng"
+    file.write_bytes(pcapng_file(list(FRAMES.values()) * 100, snaplen=64))
+    captures = Captures(NO_CAPTURE, TOPOLOGY, lambda node: 0, tmp_path)
+    tracemalloc.start()
+    try:
+        tally = captures._explain(file)
+        peak_bytes = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert file.with_suffix(".txt").read_text().count("\n") == tally.packets == len(FRAMES) * 100
+    assert peak_bytes < file.with_suffix(".txt").stat().st_size / 2
 
 
 def test_a_limit_that_holds_nothing_is_refused() -> None:

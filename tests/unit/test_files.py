@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from testbed.files import give_to_invoker, make_folder, write_json, write_text
+from testbed.files import give_to_invoker, make_folder, write_json, write_lines, write_text
 
 
 def test_a_file_is_replaced(tmp_path):
@@ -19,6 +19,14 @@ def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path):
     with pytest.raises(UnicodeEncodeError):
         write_text(tmp_path / "x", "half" + chr(0xD800))
     assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("x", "old")]
+
+
+def test_lines_that_break_off_leave_the_old_file_and_nothing_else(tmp_path):
+    (tmp_path / "x").write_text("old")
+    write_lines(tmp_path / "y", iter(["1\n", "2\n"]))
+    with pytest.raises(ZeroDivisionError):
+        write_lines(tmp_path / "x", (f"{1 // number}\n" for number in (2, 1, 0)))
+    assert sorted((path.name, path.read_text()) for path in tmp_path.iterdir()) == [("x", "old"), ("y", "1\n2\n")]
 
 
 def test_a_full_disk_is_told_with_the_file(tmp_path):
