@@ -12,13 +12,14 @@ from hosts.wire import Buffer, Header
 
 Value = int | str
 IPV6_BITS = 128
+MOST_LAYERS = 32  # of one packet; the longest that makes sense has about half of them
 ADDRESS_BITS: Mapping[str, int] = {"ETHERNET": 48, "IPV6": IPV6_BITS}  # of headers whose source and destination people write as text
 REASONS: Mapping[str, str] = {
     "truncated": "fewer bytes are there than a header needs, or a length field says",
     "overlong": "more bytes are there than a length field says, or behind a packet that carries no data",
     "bad_length": "UDP's length and IPv6's payload length disagree",
     "bad_version": "IPv6's version is not 6, or BTH's not 0",
-    "nested": "more IPv6 headers inside each other than anybody sends",
+    "nested": "more IPv6 headers inside each other, or headers of any kind, than anybody sends",
     "icrc": "the ICRC is not the one that the bytes have; both are told",
     "unknown_opcode": "an opcode that neither MRC nor RC has here",
     "reserved_bits": "reserved bits are set",
@@ -114,6 +115,8 @@ class Walk:
 
     def take(self, header: Header) -> dict[str, int]:
         """The fields of the header that stands here; the walk goes on behind it."""
+        if len(self.packet.layers) == MOST_LAYERS:
+            raise self.stop("nested", f"more than {MOST_LAYERS} headers, one behind the other")
         self.need(header.size_bytes, header.name)
         values = header.unpack(self.data, self.at)
         shown: dict[str, Value] = dict(values)
