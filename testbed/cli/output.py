@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import math
 import os
@@ -33,8 +34,12 @@ def emit(output: Output, as_json: bool) -> None:
 
 
 def json_text(data: Mapping[str, Any]) -> str:
-    """One JSON object; NaN and infinity, which JSON does not have, become null."""
-    return json.dumps(_finite(data), indent=2, ensure_ascii=False, default=str)
+    """One JSON object; NaN and infinity, which JSON does not have, become null. ASCII where standard output cannot hold all letters."""
+    return json.dumps(_finite(data), indent=2, ensure_ascii=not _holds_all_letters(), default=str)
+
+
+def _holds_all_letters() -> bool:
+    return (sys.stdout.encoding or "utf-8").lower() in ("utf-8", "utf8")
 
 
 def _finite(value: Any) -> Any:
@@ -46,7 +51,10 @@ def _finite(value: Any) -> Any:
 
 
 def open_standard_streams() -> None:
-    """Opens what the caller closed (`>&-`) as /dev/null; else the next file opened would become standard output or error."""
+    """Opens what the caller closed (`>&-`) as /dev/null; else the next file opened would become standard output or error.
+
+    A letter that the terminal does not have, or that is none (a name in a capture, an argument), is escaped.
+    """
     for descriptor, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
         try:
             os.fstat(descriptor)
@@ -54,6 +62,9 @@ def open_standard_streams() -> None:
             os.open(os.devnull, os.O_RDWR)  # the lowest free descriptor, which is this one
         if getattr(sys, name) is None:
             setattr(sys, name, open(descriptor, mode, closefd=False))  # noqa: SIM115 - it lives as long as the process
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def drop_stdout() -> None:

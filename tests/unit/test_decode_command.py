@@ -115,6 +115,21 @@ def test_standard_input_is_read(sound: str) -> None:
     assert (done.returncode, len(done.stdout.splitlines())) == (0, len(ALL))
 
 
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+@pytest.mark.parametrize("arguments", [(), ("--json",)])
+def test_a_name_that_the_terminal_has_no_letters_for_is_escaped(tmp_path: Path, encoding: str, arguments: tuple[str, ...]) -> None:
+    path = written(tmp_path, pcapng_file(ALL[:1], interfaces=("p\u00f6rt\u2013",)))
+    done = decoding(path, *arguments, env={**os.environ, "PYTHONIOENCODING": encoding})
+    assert (done.returncode, len(done.stdout.splitlines())) == (0, 1), done.stderr
+    assert done.stdout.decode(encoding).startswith("{") == bool(arguments)
+
+
+def test_an_argument_that_is_no_text_is_told_even_as_json() -> None:
+    done = decoding("nothing", "--only", "\udcff", "--json")
+    assert done.returncode == 2
+    assert json.loads(done.stdout)["exit_code"] == 2
+
+
 def test_a_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:
     path = written(tmp_path, pcap_file(ALL * 50))
     line = f"{sys.executable} -m testbed decode {path} | head -1; echo ${{PIPESTATUS[0]}}"
