@@ -222,7 +222,7 @@ class MrcCore:
                 qp.on_ports(now, self._endpoint.local_down, peer.down)
 
     def deny(self, now: float, links: Collection[str], evs: Mapping[str, Collection[int]], on: bool) -> dict[str, list[int]]:
-        """Denies or allows EVs of the send QPs; returns those concerned, by peer.
+        """Denies or allows EVs of the send QPs, which it returns by peer, and, over these links, ways back to any peer.
 
         Raises:
             UsageError: there is no such peer or EV, or a QP would have none to send on; nothing has changed.
@@ -233,6 +233,7 @@ class MrcCore:
         reasons = [group.refusal(links, evs.get(peer, ())) for peer, group in self._send.items()]
         if on and (problem := next((reason for reason in reasons if reason is not None), None)):
             raise UsageError(problem)
+        self._endpoint.deny(links, on)
         found = {peer: group.deny(now, links, evs.get(peer, ()), on) for peer, group in self._send.items()}
         return {peer: numbers for peer, numbers in found.items() if numbers}
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections import Counter, deque
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from random import Random
 from typing import Protocol
 
@@ -132,10 +132,11 @@ class Endpoint:
         return found
 
     def _tell(self, now: float, peer: Peer) -> None:
-        """PORT_STATUS_UPDATE over a few EVs, of different ports as far as there are: none is sent a second time."""
+        """PORT_STATUS_UPDATE over a few EVs, none of them denied, of different ports as far as there are: none is sent a second time."""
         paths = list(enumerate(peer.paths))
         self._rng.shuffle(paths)
-        usable = [(at, path) for at, path in paths if not self.local_down >> path.port & 1 and not peer.down >> path.peer_port & 1]
+        up = [(at, path) for at, path in paths if not self.local_down >> path.port & 1 and not peer.down >> path.peer_port & 1]
+        usable = [(at, path) for at, path in up if not peer.reverse.is_denied(at)]
         by_port: dict[int, list[int]] = {}
         for at, path in usable:
             by_port.setdefault(path.port, []).append(at)
@@ -173,6 +174,11 @@ class Endpoint:
             self.wary = True
             self._set_down(now, peer, peer.down & ~changed | mask & changed)
         return None
+
+    def deny(self, links: Collection[str], on: bool) -> None:
+        """Links that the administrator denies, or allows again."""
+        for peer in self.peers.values():
+            peer.reverse.deny(links, on)
 
     # Packets
 

@@ -7,11 +7,12 @@ goes out to it, one EV of a small set is probed each round trip (EV_PROBE of hos
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from random import Random
 
 from hosts.core import PathSpec
+from hosts.mrc.ev import DENIED
 from hosts.mrc.evs import EvSet
 from hosts.mrc.params import MrcParams
 
@@ -58,6 +59,7 @@ class ReversePaths:
         self._turn = 0
         self._dead: dict[int, int] = {}  # paths whose probe was not answered, and how many were since
         self._shut: frozenset[int] = frozenset()  # paths over ports that are down
+        self._barred: frozenset[int] = frozenset()  # paths over links that the administrator denied
         self._open: dict[int, Probe] = {}
         self._srtt_s, self._hurried = params.initial_rtt_s, 0
         self._probe_at = self.due_at
@@ -69,7 +71,7 @@ class ReversePaths:
 
     def way(self, entropy: int) -> int:
         """The EV on which to answer what came with `entropy`: the same, or another one if its path is known to be bad in this direction."""
-        known = bool(self._dead or self._shut)
+        known = bool(self._dead or self._shut or self._barred)
         for evs in self.forward:
             known = known or bool(evs.out)
         if not known:
@@ -85,13 +87,22 @@ class ReversePaths:
 
     def _bad(self) -> set[int]:
         """Paths not to answer on."""
-        return {*self._dead, *self._shut, *(ev.index % len(self._paths) for evs in self.forward for ev in evs.out)}
+        return {*self._dead, *self._shut, *self._barred, *(ev.index % len(self._paths) for evs in self.forward for ev in evs.out)}
 
     def on_ports(self, local_down: int, peer_down: int) -> None:
         """Masks of the ports that are down at each end."""
         self.local_down = local_down
         paths = enumerate(self._paths)
         self._shut = frozenset(at for at, path in paths if local_down >> path.port & 1 or peer_down >> path.peer_port & 1)
+
+    def deny(self, links: Collection[str], on: bool) -> None:
+        """What the administrator says of links, for the way back: also to a peer to whom no data is sent, so that there are no EVs."""
+        named = {at for at, path in enumerate(self._paths) if not set(links).isdisjoint(path.links)}
+        self._barred = self._barred | named if on else self._barred - named
+
+    def is_denied(self, ev: int) -> bool:
+        """Whether nothing of ours may be sent on this EV of the set."""
+        return ev in self._barred or any((own := evs.numbered(ev)) is not None and own.state == DENIED for evs in self.forward)
 
     # Probes
 
@@ -128,7 +139,7 @@ class ReversePaths:
         self.due_at = self._probe_at = now + self._params.reverse_probe_min_s
 
     def _next(self, now: float) -> int | None:
-        """A random EV of the set, each once before any a second time; none over a port of ours that is down."""
+        """A random EV of the set, each once before any a second time; none over a port of ours that is down, and none that is denied."""
         self.asked = False
         self._hurried = max(0, self._hurried - 1)
         self._probe_at = now + (self._round_s() if self._hurried else max(self._srtt_s, self._params.reverse_probe_min_s))
@@ -137,7 +148,7 @@ class ReversePaths:
                 self._deck = list(self.evs)
                 self._rng.shuffle(self._deck)
             ev = self._deck.pop()
-            if not self.local_down >> self._paths[ev].port & 1:
+            if not self.local_down >> self._paths[ev].port & 1 and not self.is_denied(ev):
                 return ev
         return None
 

@@ -9,6 +9,8 @@ from mrc_lab import START_S, World
 
 from hosts.core import PathSpec
 from hosts.mrc.channel import Conditions, peer_spec
+from hosts.mrc.ev import DENIED
+from hosts.mrc.evs import EvSet
 from hosts.mrc.params import MrcParams
 from hosts.mrc.reverse import LEAST_PATIENCE_S, MOST_EVS, Alarm, ReversePaths, chosen
 
@@ -231,3 +233,47 @@ def test_probes_are_less_than_a_hundredth_of_a_loaded_links_bytes() -> None:
     world.channel.on_send = weigh
     world.run(10)
     assert 0 < sizes["probes"] < 0.01 * sizes["a"]
+
+
+# Denied by the administrator
+
+
+def test_a_denied_link_is_neither_answered_on_nor_probed_until_it_is_allowed() -> None:
+    way_back = reverse()
+    way_back.deny(["b-path1", "elsewhere"], on=True)
+    assert way_back.way(1) != 1
+    assert way_back.way(2) == 2
+    probed = {way_back.due(NOW + number, number) for number in range(40)}
+    assert probed == {0, 2, 3}
+    way_back.deny(["b-path1"], on=False)
+    assert 1 in {way_back.due(NOW + 100 + number, number) for number in range(40)}
+
+
+def test_an_ev_that_is_denied_on_the_way_there_is_not_probed_as_a_way_back() -> None:
+    way_back = reverse()
+    forward = EvSet(tuple(way_back._paths), MrcParams(), Random(1))
+    way_back.forward.append(forward)
+    forward.evs[3].state = DENIED
+    assert {way_back.due(NOW + number, number) for number in range(40)} == {0, 1, 2}
+
+
+@pytest.mark.parametrize("host", ["a", "b"])
+def test_nothing_at_all_is_sent_over_a_denied_link(host: str) -> None:
+    world = World(Conditions(rate_bps=20e6, ports=4), link_rate_bps=20e6)
+    for core, peer in ((world.a, "b"), (world.b, "a")):
+        core.deny(START_S, [f"{peer}-path1"], {}, on=True)
+    sent: list[int] = []
+
+    def watch(now: float, source: str, path: int, transmit) -> None:  # type: ignore[no-untyped-def]
+        if source == host:
+            sent.append(path)
+
+    world.channel.on_send = watch
+    for _ in range(4):
+        world.post(1 << 20, 0)
+    world.run(0.5)
+    for core in (world.a, world.b):
+        core.on_port(world.channel.now, 2, False)  # so that the peer is told, too
+    world.run(10)
+    world.assert_delivered()
+    assert set(sent) == {0, 2, 3}
