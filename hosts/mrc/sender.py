@@ -59,6 +59,7 @@ class SendQp:
         self.heard = False  # a SACK came since the last on_receive_done
         self._newest_sack = -1
         self._limited, self._flags = False, TS_BIT
+        self._spare = False  # the job has had less to send than it may
         self._look_at: float | None = None
         self._backoff = Backoff(params, self.rtt)
 
@@ -125,14 +126,16 @@ class SendQp:
         while under_way.count + 1 <= cwnd_packets:
             next_packet = following(self._mpr)
             if next_packet is None:
-                self._limited = False
+                self._limited, self._spare = False, True
                 return
             yield self._send(next_packet, now, stamp)
-        self._limited = True
+        self._limited, self._spare = True, False
 
     def _send(self, packet: Packet, now: float, stamp: int, wanted: Ev | None = None) -> Transmit:
         assert self._framer is not None
         flags = self._flags
+        if self._spare and self.flight.count < self._params.ack_every:  # perhaps no packet follows soon that would bring the news
+            flags |= A_BIT
         if packet.tx is None:
             ev = self.evs.pick(self.flight.late)
         else:

@@ -230,3 +230,12 @@ def test_a_job_that_just_fills_the_window_and_has_no_more_to_send_does_not_make_
         assert tell(pair, *answers(pair, *packets, now=now), now=now + 0.001) == []
         now += 0.01
     assert pair.a.flow_rows()[0][4] == 2
+
+
+def test_a_job_that_sends_little_has_each_packet_acknowledged_at_once() -> None:
+    """A loss is noticed by the next packet that arrives; with few of them each must be told."""
+    pair = Pair()
+    tell(pair, *answers(pair, *pair.send()))
+    first, *_ = pair.send(3 * 4096)
+    (say,) = pair.give(first)
+    assert say.cack == 1001
