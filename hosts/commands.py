@@ -108,11 +108,15 @@ DATA_DSCP = {"mrc": 4, "rc": 0}
 
 @dataclass(frozen=True)
 class Deny:
-    """EVs that the administrator takes out of use (`on`) or allows again: those over `links`, and those numbered in `evs`, by peer."""
+    """EVs that the administrator takes out of use (`on`) or allows again: those over `links`, and those numbered in `evs`, by peer.
+
+    `ways_back`: links that are denied or allowed to answers alone. Who restores an earlier state says so, and names EVs one by one.
+    """
 
     links: frozenset[str] = frozenset()
     evs: Mapping[str, frozenset[int]] = field(default_factory=dict)
     on: bool = True
+    ways_back: frozenset[str] = frozenset()
 
     def __bool__(self) -> bool:
         """Whether it names anything."""
@@ -239,17 +243,23 @@ def parse_start(fields: Fields) -> Start:
 
 def parse_deny(fields: Fields) -> Deny:
     """The `deny` command."""
-    fields.refuse_unknown("cmd", "links", "evs", "deny")
+    fields.refuse_unknown("cmd", "links", "evs", "deny", "ways_back")
     return _denied(fields, fields.flag("deny"))
 
 
 def _denied(fields: Fields, on: bool) -> Deny:
     """`links` and `evs`, each of which may be absent."""
-    links, evs = fields.items("links") if "links" in fields.raw else [], fields.object("evs")
+    evs = fields.object("evs")
+    numbers = {peer: frozenset(_numbers(evs, peer)) for peer in evs.raw}
+    return Deny(_links(fields, "links"), numbers, on, _links(fields, "ways_back"))
+
+
+def _links(fields: Fields, key: str) -> frozenset[str]:
+    links = fields.items(key) if key in fields.raw else []
     for at, link in enumerate(links):
         if not isinstance(link, str) or not link:
-            raise UsageError(f"{fields.where}.links[{at}] is {link!r:.80}: give the name of a link")
-    return Deny(frozenset(links), {peer: frozenset(_numbers(evs, peer)) for peer in evs.raw}, on)
+            raise UsageError(f"{fields.where}.{key}[{at}] is {link!r:.80}: give the name of a link")
+    return frozenset(links)
 
 
 def _numbers(fields: Fields, key: str) -> list[int]:

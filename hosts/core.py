@@ -102,6 +102,9 @@ class Core(Protocol):
         Returns the EVs concerned, by peer. UsageError: it cannot be done, and nothing has changed.
         """
 
+    def deny_ways_back(self, links: Collection[str], on: bool) -> None:
+        """Denies (`on`) or allows paths over these links to answers, as `deny` does, and leaves EVs alone."""
+
     def close(self, now: float) -> None:
         """The send QPs take no new writes; what was posted is still sent, repaired and answered."""
 

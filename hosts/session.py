@@ -50,6 +50,7 @@ class Session:
         seed = derived_seed(config.seed, config.host, incarnation)
         self._core, self._network = _transport(config, send_to, receive_from, region, seed)
         self.denied = self._core.deny(time.monotonic(), config.deny.links, config.deny.evs, True) if config.deny else {}
+        self._core.deny_ways_back(config.deny.ways_back, True)
         self._recorder = Recorder(config.files, config.host, config.rank, time.monotonic())
         self._buffer = memoryview(bytearray(MAX_DATAGRAM_BYTES))
         self._lateness: array[float] = array("d")
@@ -70,6 +71,7 @@ class Session:
     def deny(self, deny: Deny) -> dict[str, list[int]]:
         """Denies or allows EVs; returns those concerned, by peer. UsageError: refused, and nothing has changed."""
         concerned = self._core.deny(time.monotonic(), deny.links, deny.evs, deny.on)
+        self._core.deny_ways_back(deny.ways_back, deny.on)
         self._due = float("-inf")  # what it set in motion, as a probe, is due before anything arrives
         return concerned
 

@@ -233,9 +233,13 @@ class MrcCore:
         reasons = [group.refusal(links, evs.get(peer, ())) for peer, group in self._send.items()]
         if on and (problem := next((reason for reason in reasons if reason is not None), None)):
             raise UsageError(problem)
-        self._endpoint.deny(links, on)
+        self.deny_ways_back(links, on)
         found = {peer: group.deny(now, links, evs.get(peer, ()), on) for peer, group in self._send.items()}
         return {peer: numbers for peer, numbers in found.items() if numbers}
+
+    def deny_ways_back(self, links: Collection[str], on: bool) -> None:
+        """Denies or allows paths over these links to answers and endpoint packets alone."""
+        self._endpoint.deny(links, on)
 
     def close(self, now: float) -> None:
         """The send QPs take no new writes; each is closed when all it was given is acknowledged."""

@@ -149,6 +149,9 @@ class RcCore:
         """UsageError: RC has no EVs; the network chooses the path."""
         raise UsageError("RoCE RC has no EVs to deny: the network chooses its path; deny EVs in an arm of MRC")
 
+    def deny_ways_back(self, links: Collection[str], on: bool) -> None:
+        """Nothing: the network chooses the path of answers, too."""
+
     def close(self, now: float) -> None:
         """The send QPs take no new writes."""
         self._closing = True

@@ -50,6 +50,7 @@ class Denials:
         self._queue: queue.Queue[tuple[Request, Future[Any]]] = queue.Queue()
         self._pending: _Pending | None = None
         self._denied: dict[str, dict[str, set[int]]] | None = None  # by host and peer; None before the first agents are ready
+        self._links = {link for config in configs.values() for link in config.get("deny", {}).get("links", ())}  # denied as such
         self._closed = False
 
     # Any thread
@@ -70,7 +71,7 @@ class Denials:
         if self._denied is None:
             return self._configs[host]
         evs = {peer: sorted(numbers) for peer, numbers in self._denied.get(host, {}).items() if numbers}
-        return {**self._configs[host], "deny": {"links": [], "evs": evs}}
+        return {**self._configs[host], "deny": {"links": [], "evs": evs, "ways_back": sorted(self._links)}}
 
     def ready(self, now: float, denied: Mapping[str, ByPeer]) -> None:
         """The agents have their QPs; `denied` is what each of them began with."""
@@ -166,19 +167,23 @@ class Denials:
             for peer, evs in by_peer.items():
                 known = denied.setdefault(host, {}).setdefault(peer, set())
                 known.update(evs) if on else known.difference_update(evs)
+        links = {self._link(link) for link in pending.request.links}
+        self._links = self._links | links if on else self._links - links
         self._book(pending, _without_empty(accepted), None)
         pending.reply.set_result(_without_empty(accepted))
 
     def _take_back(self, pending: _Pending, accepted: Mapping[str, ByPeer], refusal: str) -> None:
         """All or nothing: hosts that did what another refused undo it, as far as it was new to them."""
+        links, on = {self._link(link) for link in pending.request.links}, pending.request.do == "deny"
+        ways_back = sorted(links - self._links if on else links & self._links)
         undo = {host: self._changed(pending.request.do, host, by_peer) for host, by_peer in accepted.items()}
-        undo = {host: by_peer for host, by_peer in undo.items() if by_peer}
+        undo = {host: by_peer for host, by_peer in undo.items() if by_peer or ways_back}
         if not undo:
             self._refuse(pending, refusal)
             return
         self._pending = _Pending(pending.request, pending.reply, pending.began, set(undo), refusal=refusal)
         for host, by_peer in undo.items():
-            self._send(host, {"cmd": "deny", "links": [], "evs": by_peer, "deny": pending.request.do == "allow"})
+            self._send(host, {"cmd": "deny", "links": [], "evs": by_peer, "deny": not on, "ways_back": ways_back})
 
     def _changed(self, do: str, host: str, by_peer: ByPeer) -> ByPeer:
         """Those of the EVs concerned that were not yet as asked."""

@@ -112,7 +112,8 @@ def test_what_one_agent_refuses_the_others_take_back(desk: Desk) -> None:
     desk.taken()
     desk.answer(h1={"h2": [0]}, h2="the last EV", h3={"h1": [0, 1]})
     # EV 0 of h3 was denied before, and stays so.
-    assert desk.taken() == [("h1", command(False, [], {"h2": [0]})), ("h3", command(False, [], {"h1": [1]}))]
+    undone = [("h1", command(False, [], {"h2": [0]})), ("h3", command(False, [], {"h1": [1]}))]
+    assert desk.taken() == [(host, {**told, "ways_back": [LINK]}) for host, told in undone]
     assert not reply.done()
     desk.answer(h1={"h2": [0]}, h3={"h1": [1]})
     with pytest.raises(UsageError, match="nothing has changed: h2: the last EV"):
@@ -120,6 +121,20 @@ def test_what_one_agent_refuses_the_others_take_back(desk: Desk) -> None:
     assert (desk.events[-1]["refused"], desk.events[-1]["evs"]) == ("h2: the last EV", {})
     assert desk.denials.config("h3")["deny"]["evs"] == {"h1": [0]}
     assert desk.denials.config("h1")["deny"]["evs"] == {}
+
+
+def test_ways_back_are_taken_back_by_all_but_those_that_were_denied_before(desk: Desk) -> None:
+    desk.ask(DENY)
+    desk.answer(h1={"h2": [0]}, h2={}, h3={"h1": [0]})
+    desk.taken()
+    reply = desk.ask(Request("deny", (LINK, "h2-t0_1_2")))
+    desk.taken()
+    desk.answer(h1={"h2": [0]}, h2="the last EV", h3={"h1": [0]})
+    assert desk.taken() == [(host, {**command(False, [], {}), "ways_back": ["h2-t0_1_2"]}) for host in ("h1", "h3")]
+    desk.answer(h1={}, h3={})
+    with pytest.raises(UsageError):
+        reply.result(0)
+    assert desk.denials.config("h2")["deny"]["ways_back"] == [LINK]
 
 
 def test_a_refusal_by_all_needs_no_taking_back(desk: Desk) -> None:
@@ -142,15 +157,15 @@ def test_one_request_is_under_way_at_a_time(desk: Desk) -> None:
 
 
 def test_a_restarted_job_has_the_denylist_as_it_was(desk: Desk) -> None:
-    assert desk.denials.config("h1") == {**desk.configs["h1"], "deny": {"links": [], "evs": {}}}
+    assert desk.denials.config("h1") == {**desk.configs["h1"], "deny": {"links": [], "evs": {}, "ways_back": []}}
     desk.denials.ready(1.0, {"h1": {"h2": [1]}})
     desk.ask(DENY)
     desk.answer(h1={"h2": [0]}, h2={}, h3={"h1": [0]})
-    assert desk.denials.config("h1")["deny"] == {"links": [], "evs": {"h2": [0, 1]}}
+    assert desk.denials.config("h1")["deny"] == {"links": [], "evs": {"h2": [0, 1]}, "ways_back": [LINK]}
     desk.ask(ALLOW)
     desk.answer(h1={"h2": [0]}, h2={}, h3={"h1": [0]})
-    assert desk.denials.config("h1")["deny"] == {"links": [], "evs": {"h2": [1]}}
-    assert desk.denials.config("h3")["deny"] == {"links": [], "evs": {}}
+    assert desk.denials.config("h1")["deny"] == {"links": [], "evs": {"h2": [1]}, "ways_back": []}
+    assert desk.denials.config("h3")["deny"] == {"links": [], "evs": {}, "ways_back": []}
 
 
 def test_the_first_agents_have_the_scenarios_denylist_and_it_is_booked_once() -> None:

@@ -156,6 +156,7 @@ def test_deny_is_understood():
 def test_a_config_may_begin_with_a_denylist_and_without_one_denies_nothing():
     assert not parsed().deny
     assert parsed(deny={"links": [], "evs": {"h2": [1]}}).deny == Deny(frozenset(), {"h2": frozenset({1})})
+    assert parsed(deny={"ways_back": ["a-b"]}).deny.ways_back == {"a-b"}
 
 
 @pytest.mark.parametrize(
@@ -169,6 +170,7 @@ def test_a_config_may_begin_with_a_denylist_and_without_one_denies_nothing():
         ({"deny": True, "evs": {"h2": [0, True]}}, r"\$.evs.h2\[1\] is True"),
         ({"deny": True, "evs": {"h2": [-1]}}, r"\$.evs.h2\[0\] is -1"),
         ({"deny": True, "ports": []}, "unknown keys ports"),
+        ({"deny": True, "ways_back": [""]}, r"\$.ways_back\[0\] is ''"),
     ],
 )
 def test_a_deny_that_makes_no_sense_is_refused_with_its_place(fields: dict[str, object], place: str):

@@ -257,6 +257,14 @@ def test_an_ev_that_is_denied_on_the_way_there_is_not_probed_as_a_way_back() -> 
     assert {way_back.due(NOW + number, number) for number in range(40)} == {0, 1, 2}
 
 
+def test_ways_back_can_be_denied_and_allowed_without_the_evs() -> None:
+    world = World()
+    for on, way in ((True, {0, 2, 3}), (False, {1})):
+        world.a.deny_ways_back(["b-path1"], on)
+        assert world.a._endpoint.peers["b"].reverse.way(1) in way
+        assert {row[2] for row in world.a.path_rows()} == {"GOOD"}
+
+
 @pytest.mark.parametrize("host", ["a", "b"])
 def test_nothing_at_all_is_sent_over_a_denied_link(host: str) -> None:
     world = World(Conditions(rate_bps=20e6, ports=4), link_rate_bps=20e6)
