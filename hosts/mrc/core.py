@@ -17,6 +17,7 @@ from hosts.mrc.params import MrcParams
 from hosts.mrc.qps import ReceiveQps, SendQps
 from hosts.mrc.receiver import ReceiveQp
 from hosts.mrc.recovery import Recoveries
+from hosts.mrc.reverse import NEVER
 from hosts.mrc.sender import SendQp
 from hosts.wire import PSN_MASK, TS_BIT, WITH_IMMEDIATE
 from testbed.errors import UsageError
@@ -295,9 +296,9 @@ class MrcCore:
 
     def next_deadline(self) -> float | None:
         """When on_timer must be called at the latest, or None."""
-        earliest, alarm = self._dead_at, self._endpoint.alarm
-        if alarm.awake and (earliest is None or alarm.due_at < earliest):
-            earliest = alarm.due_at
+        earliest, probe_at = self._dead_at, self._endpoint.alarm.due_at
+        if probe_at < NEVER and (earliest is None or probe_at < earliest):
+            earliest = probe_at
         for qp in self._qps:
             due = qp.next_deadline()
             if due is not None and (earliest is None or due < earliest):

@@ -17,7 +17,7 @@ from hosts.core import Event, PeerSpec, Transmit
 from hosts.mrc.evs import EvSet
 from hosts.mrc.frames import EndpointFields, Framer, Head, Malformed, SackFields, parse_endpoint
 from hosts.mrc.params import MrcParams
-from hosts.mrc.reverse import Alarm, ReversePaths
+from hosts.mrc.reverse import NEVER, Alarm, ReversePaths
 from hosts.wire import ENDPOINT_REQUEST, ENDPOINT_RESPONSE, EV_PROBE, PORT_STATUS_UPDATE, PSN_MASK
 
 # The PSN of an Endpoint Request is not published. Ours numbers all that a host sends, from a number of the out-of-band exchange; a
@@ -251,18 +251,16 @@ class Endpoint:
 
     def on_timer(self, now: float) -> None:
         """Sends the EV_PROBEs that are due."""
-        alarm = self.alarm
-        if not alarm.awake or now < alarm.due_at:
+        if now < self.alarm.due_at:
             return
         for peer in self.peers.values():
             if peer.reverse.asked and now >= peer.reverse.due_at:
                 self._look(now, peer)
-        alarm.awake = any(peer.reverse.asked for peer in self.peers.values())
-        alarm.due_at = min(peer.reverse.due_at for peer in self.peers.values())
+        self.alarm.due_at = min((peer.reverse.due_at for peer in self.peers.values() if peer.reverse.asked), default=NEVER)
 
     def _look(self, now: float, peer: Peer) -> None:
         before = peer.reverse.dead
-        if peer.has_sent():
+        if peer.has_sent() and not before:
             peer.reverse.postpone(now)
             return
         number = self._next

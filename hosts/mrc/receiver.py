@@ -215,17 +215,18 @@ class ReceiveQp:
 
     def transmit(self) -> Iterator[Transmit]:
         """The SACKs and NACKs that are ready, over paths not known to be bad this way; what the caller does not take stays."""
-        framer, way = self._framer, self._reverse.way
+        framer, reverse = self._framer, self._reverse
         while self.ready and framer is not None:
             wanted, say = self.ready.popleft()
-            entropy = way(wanted)
+            entropy = reverse.way(wanted)
             path = self._paths[entropy % len(self._paths)]
             header, trailer = framer.sack(entropy, say) if isinstance(say, SackFields) else framer.nack(entropy, say)
             yield Transmit(path.port, path.destination, header, b"", trailer, True)
 
     def _acknowledge(self, held: bool, skip: int = SKIP_NONE) -> None:
         """Makes the SACKs that cover all news: one, or more when the news spans more than a bitmap."""
-        self._reverse.heard()
+        if not self._reverse.asked:
+            self._reverse.heard()
         flags = (HELD if held else 0) | (DUPLICATE if self._duplicate else 0) | (NACKED if self._nacked else 0)
         offset = self._last_psn - (self._cack)
         if not -0x8000 <= offset < 0x8000:

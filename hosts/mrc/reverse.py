@@ -22,13 +22,21 @@ LEAST_PATIENCE_S = 0.010  # a busy peer answers late, and that is not the path's
 LEAST_HURRY_S = 0.001  # between two probes in a hurry, however short the round trip
 
 
-class Alarm:
-    """When the next set of a host has something to do. `awake`: data has come in since the last look, so that it matters."""
+NEVER = float("inf")
 
-    __slots__ = ("awake", "due_at")
+
+class Alarm:
+    """When the first of a host's sets has something to do; NEVER while nothing has come in for any since its last probe."""
+
+    __slots__ = ("due_at",)
 
     def __init__(self) -> None:
-        self.awake, self.due_at = False, float("-inf")
+        self.due_at = NEVER
+
+    def by(self, at: float) -> None:
+        """It is due by that time."""
+        if at < self.due_at:
+            self.due_at = at
 
 
 @dataclass(slots=True)
@@ -54,7 +62,7 @@ class ReversePaths:
         self._paths, self._params, self._rng, self._alarm = paths, params, rng, alarm
         self.evs = chosen(paths, params.reverse_evs)
         self._is_choice = len(self.evs) > 1
-        self.due_at = float("-inf") if self._is_choice else float("inf")  # the next probe, or the end of patience with one
+        self.due_at = -NEVER if self._is_choice else NEVER  # the next probe, or the end of patience with one
         self._deck: list[int] = []
         self._turn = 0
         self._dead: dict[int, int] = {}  # paths whose probe was not answered, and how many were since
@@ -71,10 +79,7 @@ class ReversePaths:
 
     def way(self, entropy: int) -> int:
         """The EV on which to answer what came with `entropy`: the same, or another one if its path is known to be bad in this direction."""
-        known = bool(self._dead or self._shut or self._barred)
-        for evs in self.forward:
-            known = known or bool(evs.out)
-        if not known:
+        if not (self._dead or self._shut or self._barred or (self.forward and any(evs.out for evs in self.forward))):
             return entropy
         bad = self._bad()
         if entropy % len(self._paths) not in bad:
@@ -109,7 +114,8 @@ class ReversePaths:
     def heard(self) -> None:
         """Data came in and is being answered: the way back matters, where there is another one."""
         if self._is_choice:
-            self.asked = self._alarm.awake = True
+            self.asked = True
+            self._alarm.by(self.due_at)
 
     def hurry(self, now: float) -> None:
         """A duplicate came: perhaps an answer was lost. Each EV of the set is probed once, one a round trip."""
@@ -117,7 +123,8 @@ class ReversePaths:
             self._hurried = len(self.evs)
             self._probe_at = min(self._probe_at, now + self._round_s())
             self.due_at = min(self.due_at, self._probe_at)
-            self._alarm.due_at = min(self._alarm.due_at, self.due_at)
+            if self.asked:
+                self._alarm.by(self.due_at)
 
     def due(self, now: float, number: int) -> int | None:
         """The EV to probe now, with the probe's number, or None. Calls those paths dead whose probe has waited long enough."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from random import Random
+from types import SimpleNamespace
 
 import pytest
-from mrc_lab import START_S, World
+from mrc_lab import START_S, World, on_wire
 
 from hosts.core import PathSpec
+from hosts.mrc import MrcCore
 from hosts.mrc.channel import Conditions, peer_spec
 from hosts.mrc.ev import DENIED
 from hosts.mrc.evs import EvSet
@@ -285,3 +287,43 @@ def test_nothing_at_all_is_sent_over_a_denied_link(host: str) -> None:
     world.run(10)
     world.assert_delivered()
     assert set(sent) == {0, 2, 3}
+
+
+def test_a_peer_that_sends_nothing_does_not_keep_its_host_awake() -> None:
+    """As in a ring, where each host hears from one neighbour and sends to the other."""
+    settings = MrcParams(idle_probes=0)
+    spec = {name: peer_spec(name, f"fd00::{name}", 4, 4) for name in "abc"}
+    regions = {name: memoryview(bytearray(1 << 14)) for name in "abc"}
+    a, b, c = (
+        MrcCore(name, f"fd00::{name}", settings, {to: spec[to]}, {of: spec[of]}, regions[name], 1)
+        for of, name, to in (("c", "a", "b"), ("a", "b", "c"), ("b", "c", "a"))
+    )
+    told = {name: core.attributes() for name, core in zip("abc", (a, b, c), strict=True)}
+    for core in (a, b, c):
+        core.connect(told)
+    for turn in range(3):
+        now = NOW + turn / 1000
+        a.post_write(now, "b", memoryview(bytes(4096)), 0, turn)
+        for each in a.transmit(now):
+            b.on_datagram(now, 0, memoryview(on_wire(each)))
+        b.on_receive_done(now)
+        b.on_timer(now)
+        list(b.transmit(now))
+        due = b.next_deadline()
+        assert due is None or due > now
+
+
+def test_a_dead_way_is_probed_on_though_this_host_sends_too() -> None:
+    world = World(Conditions(dead_one_way=(("b", 2, START_S, START_S + 0.5),)))
+    peer = world.b._endpoint.peers["a"]
+    while not peer.reverse.dead and world.channel.now < START_S + 0.5:
+        world.post(4096)
+        world.run_on(0.01)
+    assert peer.reverse.dead == {2}
+    busy = SimpleNamespace(tx_packets=0)  # a send QP to the peer, which has always just sent something
+    peer.senders.append(busy)
+    while peer.reverse.dead and world.channel.now < START_S + 5:
+        busy.tx_packets += 1
+        world.post(4096)
+        world.run_on(0.01)
+    assert not peer.reverse.dead
