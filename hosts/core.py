@@ -156,11 +156,11 @@ class Core(Protocol):
 
 
 class Sending(Protocol):
-    """A send QP, as far as taking turns goes."""
+    """A QP or another source of packets, as far as taking turns goes."""
 
     @property
-    def ready(self) -> bool:
-        """Whether `transmit` may have something to send."""
+    def ready(self) -> object:
+        """True (as a queue that is not empty is) if `transmit` may have something to send."""
 
     def transmit(self, now: float) -> Iterator[Transmit]:
         """What may be sent now; each yielded packet counts as sent."""

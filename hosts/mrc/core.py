@@ -8,13 +8,13 @@ from random import Random
 from typing import Any
 
 from hosts import wire
-from hosts.core import Completion, Event, PathSpec, PeerSpec, QpError, Transmit, Turns, taken
+from hosts.core import Completion, Event, PathSpec, PeerSpec, QpError, Sending, Transmit, taken
 from hosts.mrc.attributes import VERSION, PeerAttributes, parse
 from hosts.mrc.congestion import Congestion
 from hosts.mrc.endpoint import Endpoint
 from hosts.mrc.frames import DATA, DATA_BARE, PROBE, PROBE_BYTES, PSN_OFFSET, Framer, Head, Inspector, Malformed, parse_nack, parse_sack
 from hosts.mrc.params import MrcParams
-from hosts.mrc.qps import ReceiveQps, SendQps
+from hosts.mrc.qps import ReceiveQps, Senders, SendQps
 from hosts.mrc.receiver import ReceiveQp
 from hosts.mrc.recovery import Recoveries
 from hosts.mrc.reverse import NEVER
@@ -70,13 +70,16 @@ class MrcCore:
 
         self._send = {peer: send_qps(peer, spec.paths) for peer, spec in send_to.items()}
         self._receive = {p: ReceiveQps(p, [receive_qp(p, s.paths) for _ in places]) for p, s in receive_from.items()}
-        self._order, self._turns = [qp for group in self._send.values() for qp in group.qps], Turns()
+        self._order = [qp for group in self._send.values() for qp in group.qps]
         self._receive_order = [qp for group in self._receive.values() for qp in group.qps]
         for qp in self._order:
             self._endpoint.add_sender(qp.peer, qp, qp.evs)
         self._senders = {qp.qp: qp for qp in self._order}
         self._receivers = {qp.qp: qp for qp in self._receive_order}
         self._qps: tuple[ReceiveQp | SendQp, ...] = (*self._receive_order, *self._order)
+        senders = (Senders(self._order),) if len(self._order) > 1 else tuple(self._order)
+        self._sources: tuple[Sending, ...] = (self._endpoint, *self._receive_order, *senders)
+        self._served: Sending | None = None  # from which the last call of `transmit` took packets when it was left
         self._inspector = Inspector(address, {qp.qp: self._specs[qp.peer].address for qp in self._qps})
         self._failed: set[str] = set()
         self._closing = False
@@ -271,26 +274,27 @@ class MrcCore:
             self._note_closed(now)
 
     def transmit(self, now: float) -> Iterable[Transmit]:
-        """Everything that may be sent now: SACKs first, then the send QPs in turn."""
+        """Everything that may be sent now: endpoint packets and SACKs first, then the send QPs in turn."""
         if self._endpoint.news:
             self._tell_ports(now)
-        if self._endpoint.ready:
-            return self._transmits(now)
-        for qp in self._qps:
-            if qp.ready:
+        for source in self._sources:
+            if source.ready:
                 return self._transmits(now)
         return ()
 
     def _transmits(self, now: float) -> Iterator[Transmit]:
-        while self._endpoint.ready:
-            yield self._endpoint.ready.popleft()
-        for receiver in self._receive_order:
-            if receiver.ready:
-                yield from receiver.transmit()
-        if len(self._order) > 1:
-            yield from self._turns.packets(now, self._order)
-        elif self._order and self._order[0].ready:
-            yield from self._order[0].transmit(now)
+        """Where a call was left (the caller takes only so many at once) the next one goes on behind: who floods us with questions must
+        not have all that we send be answers to him.
+        """
+        sources, served = self._sources, self._served
+        if served is not None and served is not sources[-1]:
+            behind = sources.index(served) + 1
+            sources = sources[behind:] + sources[:behind]
+        for source in sources:
+            if source.ready:
+                self._served = source
+                yield from source.transmit(now)
+        self._served = None
 
     # Timers
 

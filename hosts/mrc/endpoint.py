@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections import Counter, deque
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from random import Random
 from typing import Protocol
 
@@ -248,6 +248,11 @@ class Endpoint:
         self.ready.append(Transmit(path.port, path.destination, header, b"", trailer, True))
 
     # Probes of the way back
+    def transmit(self, now: float) -> Iterator[Transmit]:
+        """The requests and responses that are ready; what the caller does not take stays."""
+        while self.ready:
+            yield self.ready.popleft()
+
 
     def on_timer(self, now: float) -> None:
         """Sends the EV_PROBEs that are due."""

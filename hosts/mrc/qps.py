@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter, deque
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
-from hosts.core import Completion, QpError, taken
+from hosts.core import Completion, QpError, Transmit, Turns, taken
+from hosts.mrc.evs import numbers_text
 from hosts.mrc.receiver import ReceiveQp
 from hosts.mrc.sender import SendQp
 from testbed.errors import UsageError
@@ -107,6 +108,22 @@ class SendQps:
             for qp in self.qps
             for ev in qp.evs.evs
         ]
+
+
+class Senders:
+    """All send QPs of a host as one source of packets: they take turns."""
+
+    def __init__(self, qps: Sequence[SendQp]) -> None:
+        self._qps, self._turns = qps, Turns()
+
+    @property
+    def ready(self) -> bool:
+        """Whether one of them may have something to send."""
+        return any(qp.ready for qp in self._qps)
+
+    def transmit(self, now: float) -> Iterator[Transmit]:
+        """What they may send now."""
+        return self._turns.packets(now, self._qps)
 
 
 class ReceiveQps:

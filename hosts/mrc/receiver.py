@@ -213,7 +213,7 @@ class ReceiveQp:
         self.ready.append((entropy, self._fields(self._cack + 1, entropy, offset, stamp, 0, True)))
         return None
 
-    def transmit(self) -> Iterator[Transmit]:
+    def transmit(self, now: float) -> Iterator[Transmit]:
         """The SACKs and NACKs that are ready, over paths not known to be bad this way; what the caller does not take stays."""
         framer, reverse = self._framer, self._reverse
         while self.ready and framer is not None:

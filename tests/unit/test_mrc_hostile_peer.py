@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import types
+from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import islice, repeat
 
@@ -14,7 +15,8 @@ from fuzzing import seeded, times
 from benchmarks.soak_lab import Soak
 from hosts import wire
 from hosts.mrc import MrcCore, MrcParams
-from hosts.mrc.channel import Conditions, flipped
+from hosts.mrc.channel import Conditions, flipped, peer_spec
+from hosts.mrc.frames import EndpointFields, Framer, parse_sack
 
 MESSAGE_BYTES = 12_000
 TURN_S = 0.001
@@ -141,3 +143,36 @@ def held_objects(core: MrcCore) -> int:
 def test_memory_is_bounded_under_a_flood_of_everything() -> None:
     soak = attacked(forging("memory", True), times(20_000))
     assert max(held_objects(soak.a), held_objects(soak.b)) < MOST_OBJECTS
+
+
+@pytest.mark.parametrize("questions", ["probes", "endpoint requests"])
+def test_who_asks_without_end_does_not_keep_a_host_from_sending_data_and_sacks(questions: str) -> None:
+    """An agent takes more packets in a turn than it sends."""
+    params = MrcParams(idle_probes=0, cwnd_initial_packets=0, payload_bytes=100)
+    spec = {name: peer_spec(name, f"fd00::{name}", 2) for name in "ab"}
+    a, b = (
+        MrcCore(name, f"fd00::{name}", params, {peer: spec[peer]}, {peer: spec[peer]}, memoryview(bytearray(1 << 16)), 1)
+        for name, peer in ("ab", "ba")
+    )
+    told = {"a": a.attributes(), "b": b.attributes()}
+    a.connect(told)
+    b.connect(told)
+    for core, peer in ((a, "b"), (b, "a")):
+        core.post_write(1.0, peer, memoryview(bytes(5000)), 0, 1)
+    asked = Framer("fd00::b", "fd00::a", 2, 2, wire.UDP_PORT).endpoint(0, wire.ENDPOINT_REQUEST, EndpointFields(5, wire.EV_PROBE, 0xFF, 0))
+    if questions == "probes":
+        asked = Framer("fd00::b", "fd00::a", 1, told["a"]["receive_qps"]["b"][0], wire.UDP_PORT).probe(0, 1, 0)
+    flood = [b"".join(asked)] * 64
+    sent = Counter[str]()
+    for packet in [bytes(t.header) + bytes(t.payload) + t.trailer for t in b.transmit(1.0)]:
+        a.on_datagram(1.0, 0, memoryview(packet))
+    for _ in range(8):
+        for packet in flood:
+            a.on_datagram(1.0, 0, memoryview(packet))
+        a.on_receive_done(1.0)
+        for each in islice(a.transmit(1.0), 16):
+            sack = each.header[wire.BTH_OFFSET] == wire.SACK and not parse_sack(memoryview(bytes(each.header) + each.trailer)).probe_reply
+            sent["data" if each.payload else "sack" if sack else "answer"] += 1
+    assert sent["answer"] >= 16
+    assert sent["data"] >= 16
+    assert sent["sack"] >= 1
