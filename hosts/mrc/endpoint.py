@@ -21,7 +21,7 @@ from hosts.mrc.reverse import NEVER, Alarm, ReversePaths
 from hosts.wire import ENDPOINT_REQUEST, ENDPOINT_RESPONSE, EV_PROBE, PORT_STATUS_UPDATE, PSN_MASK
 
 # The PSN of an Endpoint Request is not published. Ours numbers all that a host sends, from a number of the out-of-band exchange; a
-# response repeats it. A request whose number is farther from the newest than this is none of this connection.
+# response repeats it. An update whose number is farther from the newest than this is none of this connection.
 WINDOW = 1 << 16
 MOST_READY = 1024  # requests and responses that wait to be sent
 MOST_OPEN = 256  # updates whose answer may still come
@@ -148,10 +148,10 @@ class Endpoint:
         self._updates.append(number)
 
     def _set_down(self, now: float, peer: Peer, down: int) -> None:
-        if down != peer.down:
-            peer.down = down
+        changed, peer.down = down != peer.down, down
+        self.wary = any(each.down or any(each.said.values()) for each in self.peers.values())
+        if changed:
             self.news.add(peer.name)
-            self.wary = any(each.down or any(each.said.values()) for each in self.peers.values())
             ports = [port for port in range(down.bit_length()) if down >> port & 1]
             self._events.append(Event(now, "peer_port", {"peer": peer.name, "down": ports}))
 
@@ -171,7 +171,6 @@ class Endpoint:
         changed = mask ^ peer.said.get(qp, 0) if newest else 0
         if changed:
             peer.said[qp] = mask
-            self.wary = True
             self._set_down(now, peer, peer.down & ~changed | mask & changed)
         return None
 
@@ -202,13 +201,15 @@ class Endpoint:
             self._on_response(now, peer, say)
 
     def _on_request(self, now: float, peer: Peer, entropy: int, say: EndpointFields) -> None:
-        """Answers it, with what it said; on the path that it came on, unless that is known to be bad."""
+        """Answers it, with what it said; on the path that it came on, unless that is known to be bad. Only of updates the order matters."""
         number = wire.unwrap(say.number, peer.newest)
-        if abs(number - peer.newest) > WINDOW:
-            raise Malformed("endpoint_number")
+        is_near = abs(number - peer.newest) <= WINDOW
         if say.op == PORT_STATUS_UPDATE:
+            if not is_near:
+                raise Malformed("endpoint_number")
             self._on_update(now, peer, entropy, number, say.port_mask)
-        peer.newest = max(peer.newest, number)
+        if is_near:
+            peer.newest = max(peer.newest, number)
         self._send(peer, peer.reverse.way(entropy), ENDPOINT_RESPONSE, say._replace(entropy=entropy))
 
     def _on_update(self, now: float, peer: Peer, entropy: int, number: int, mask: int) -> None:
@@ -247,12 +248,12 @@ class Endpoint:
         path = peer.paths[ev % len(peer.paths)]
         self.ready.append(Transmit(path.port, path.destination, header, b"", trailer, True))
 
-    # Probes of the way back
     def transmit(self, now: float) -> Iterator[Transmit]:
         """The requests and responses that are ready; what the caller does not take stays."""
         while self.ready:
             yield self.ready.popleft()
 
+    # Probes of the way back
 
     def on_timer(self, now: float) -> None:
         """Sends the EV_PROBEs that are due."""

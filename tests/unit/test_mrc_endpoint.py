@@ -205,6 +205,29 @@ def test_what_cannot_be_is_counted_and_changes_nothing(change: dict[str, int], r
     assert (bad(two), two.drops("a")) == ([], {reason: 1})
 
 
+@pytest.mark.parametrize("far", [WINDOW + 1, -WINDOW - 1, 1 << 23])
+def test_a_probe_is_answered_whatever_numbers_somebody_has_forged(far: int) -> None:
+    two = Two()
+    for step in range(5):
+        two.give("a", two.forged(0b1101, step * WINDOW, op=wire.EV_PROBE))
+    (answer,) = two.give("a", two.forged(0b1111, far, op=wire.EV_PROBE))
+    assert (opcode_of(answer), two.drops("a")) == (RESPONSE, {})
+
+
+def test_when_all_ports_are_back_sacks_are_not_looked_at_for_ports_any_more() -> None:
+    """Whichever tells of it first, the update or a SACK."""
+    two = Two()
+    update = two.port("b", 1, False)
+    two.a.post_write(NOW, "b", memoryview(bytes(3 * 4096)), 0, 1)
+    two.give("a", *two.give("b", *two.a.transmit(NOW)))
+    two.give("a", *update)
+    assert two.a._endpoint.wary
+    two.give("a", *two.port("b", 1, True, NOW + 1), now=NOW + 1)
+    two.a.post_write(NOW + 1, "b", memoryview(bytes(3 * 4096)), 0, 2)
+    two.give("a", *two.give("b", *two.a.transmit(NOW + 1), now=NOW + 1), now=NOW + 1)
+    assert not two.a._endpoint.wary
+
+
 def test_a_stranger_is_refused() -> None:
     two = Two()
     header, trailer = Framer("fd00::c", A, 2, 2, wire.UDP_PORT).endpoint(0, REQUEST, EndpointFields(0, 0, 1, 0))
