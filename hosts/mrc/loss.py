@@ -129,7 +129,7 @@ class Flight:
         self._allowance = allowance
         self._next_order = 0
         self._order: deque[Tx] = deque()  # in order of sending
-        self._touched: set[Ev] = set()
+        self._touched: dict[Ev, None] = {}  # a set in order: verdicts follow from the seed
         self._unsure: list[Tx] = []  # overtaken on their own path, but no SACK has yet covered them
         self._judged: dict[int, list[Tx]] = {}
         self._judged_order: deque[int] = deque()
@@ -172,7 +172,7 @@ class Flight:
         ev = tx.ev
         if tx.order > ev.acked_order:
             ev.acked_order = tx.order
-            self._touched.add(ev)
+            self._touched[ev] = None
         if tx.order > self._newest_order:
             self._newest_order, self.newest_sent_s = tx.order, tx.sent_s
             self._newest_rtt_s = now - tx.sent_s
@@ -208,13 +208,14 @@ class Flight:
         return lost
 
     def _late_ev(self, margin_s: float, covered: Callable[[int], bool]) -> Ev | None:
-        """The EV of the oldest open transmission, if a later one has arrived; with many in flight only if it was sent `margin_s` later."""
+        """The EV of the oldest open transmission, if a later one has arrived that was sent at least so much later as the EV is slower than
+        others, and with many in flight by `margin_s` more.
+        """
         tx = self._order[0] if self._order else None
         if tx is None or tx.order > self._newest_order or not covered(tx.packet.psn):
             return None
-        if self.count > FEW_IN_FLIGHT and tx.sent_s + margin_s + self._allowance.slower_s(tx.ev) >= self.newest_sent_s:
-            return None
-        return tx.ev
+        least_s = self._allowance.slower_s(tx.ev) + (margin_s if self.count > FEW_IN_FLIGHT else 0.0)
+        return tx.ev if tx.sent_s + least_s <= self.newest_sent_s else None
 
     def overdue(self, now: float) -> tuple[list[Tx], float | None]:
         """Transmissions that should have arrived by the clock, each named once; and when to look again (None: no reason to)."""

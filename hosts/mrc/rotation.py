@@ -78,7 +78,10 @@ class Rotation:
         return self._stand_ins.get(ev)
 
     def pick(self, avoid: Ev | None = None) -> Ev:
-        """The EV of the next packet; another one than `avoid` when there is another, which then comes next."""
+        """The EV of the next packet; another one than `avoid` when there is another.
+
+        Of the turns that `avoid` misses one is kept, and comes next: all of them in a row would be a burst on one path.
+        """
         at = self._next
         if at < len(self._turns):
             ev = self._turns[at]
@@ -88,11 +91,9 @@ class Rotation:
         ev = self._advance()
         if ev is not avoid or self._alone:
             return ev
-        put_off = 0
         while ev is avoid:
-            put_off += 1
             ev = self._advance()
-        self._turns[self._next : self._next] = [avoid] * put_off
+        self._turns.insert(self._next, avoid)
         return ev
 
     def _advance(self) -> Ev:

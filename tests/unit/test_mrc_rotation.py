@@ -175,6 +175,15 @@ def test_the_same_seed_gives_the_same_turns() -> None:
 
 def test_the_floor_may_be_a_quarter_of_the_set() -> None:
     evs = ev_set(8, ev_min_active=0)
+def test_an_ev_that_was_avoided_for_long_gets_no_row_of_turns() -> None:
+    evs = ev_set(4)
+    for _ in range(40):
+        assert evs.pick(evs.evs[0]) is not evs.evs[0]
+    order = [evs.pick().index for _ in range(8)]
+    assert order[0] == 0
+    assert order.count(0) <= 3
+
+
     lose(evs, *range(7))
     assert turns(evs, 4) == {7: 28, 0: 4}
 

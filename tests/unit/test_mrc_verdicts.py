@@ -5,12 +5,12 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from mrc_lab import Pair, answers, entropy_of, ev_set, on_wire, psn_of, states, tell
+from mrc_lab import Pair, answers, empty_packet, entropy_of, ev_set, on_wire, psn_of, states, tell
 
 from hosts.core import Event, PathSpec
 from hosts.mrc.ev import Ev
 from hosts.mrc.evs import EvSet
-from hosts.mrc.loss import Allowance, Packet, Tx
+from hosts.mrc.loss import Allowance, Flight, Packet, Tx
 from hosts.mrc.params import MrcParams
 from hosts.mrc.verdicts import PathHistory, Verdicts
 from hosts.mrc.window import RttEstimator
@@ -128,6 +128,40 @@ def test_a_packet_that_is_missing_keeps_new_data_off_its_path_before_any_verdict
     assert states(pair.a) == ["GOOD"] * 4
     named = entropy_of(missing)
     assert named not in [entropy_of(packet) for packet in pair.send(12 * 4096) if psn_of(packet) > 1002]
+
+
+def test_an_ev_that_is_slower_than_others_by_so_much_is_not_late() -> None:
+    params = MrcParams(initial_rtt_s=0.01)
+    rtt, evs = RttEstimator(params), ev_set(2)
+    flight = Flight(Allowance(params, rtt))
+    slow, quick = evs.evs
+    rtt.srtt_s, slow.rtt_s, quick.rtt_s = 0.01, 0.02, 0.01
+
+    def late(apart_s: float) -> Ev | None:
+        """Whose packet is late when one that was sent so much later arrives."""
+        packets = [empty_packet(psn) for psn in (0, 1)]
+        first = flight.send(packets[0], slow, NOW, 1)
+        flight.send(packets[1], quick, NOW + apart_s, 2)
+        flight.arrived(packets[1], NOW + 1, None)
+        flight.outrun(NOW + 1, lambda psn: True)
+        found = flight.late
+        flight.arrived(packets[0], NOW + 1, first)
+        return found
+
+    assert late(0.009) is None
+    assert late(0.011) is slow
+
+
+def test_verdicts_come_in_the_order_of_arrivals() -> None:
+    """Not in that of addresses in memory: a run can be repeated."""
+    params, evs = MrcParams(), ev_set(32)
+    flight = Flight(Allowance(params, RttEstimator(params)))
+    missing = [flight.send(empty_packet(ev.index), ev, NOW, 1) for ev in evs.evs]
+    for ev in evs.evs:
+        packet = empty_packet(100 + ev.index)
+        flight.send(packet, ev, NOW, 2)
+        flight.arrived(packet, NOW, None)
+    assert flight.overtaken(lambda psn: True) == missing
 
 
 def test_the_first_timeout_asks_with_the_newest_packet_and_not_on_its_own_path() -> None:
