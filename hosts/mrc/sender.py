@@ -52,7 +52,7 @@ class SendQp:
         self._framer: Framer | None = None
         self._rkey = self._base = self._penalty = 0
         self._mpr = params.mpr_packets
-        self._sent = Sent(self._mpr)
+        self._sent = Sent()
         self._outgoing = Outgoing(first_psn, params.payload_bytes)
         self._repair = Repair(self.evs, self.flight, self.verdicts, self._outgoing, self.window, self.rtt, recoveries)
         self._urgent: deque[tuple[Packet, Ev | None]] = deque()  # copies to send whatever the window says, perhaps on a certain EV
@@ -66,7 +66,6 @@ class SendQp:
     def connect(self, framer: Framer, rkey: int, base: int, mpr_packets: int) -> None:
         """Takes the peer's attributes; the QP may send from now on."""
         self._framer, self._rkey, self._base, self._mpr = framer, rkey, base, mpr_packets
-        self._sent = Sent(mpr_packets)
 
     def post(self, data: memoryview, remote_offset: int, imm: int | None) -> None:
         """Queues a Write of bytes, plain or with an Immediate."""

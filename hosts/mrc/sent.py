@@ -8,23 +8,26 @@ from __future__ import annotations
 
 from array import array
 
+from hosts.mrc.params import MOST_MPR_UNITS, MPR_UNIT
+
 STAMP_SHIFT = 32  # above the EV's 32 bits
 ELDER_LIMIT = 1024  # replaced transmissions remembered
+REMEMBERED = MOST_MPR_UNITS * MPR_UNIT  # PSNs: as many as the widest window of a peer lets be under way
+NEVER = (1 << 64) - 1  # of a PSN that was not sent: more bits than any EV and timestamp have
 
 
 class Sent:
-    """EV and timestamp of the newest transmission of each of the last `window_packets` PSNs, and of some that a newer one replaced."""
+    """EV and timestamp of the newest transmission of each of the last REMEMBERED PSNs, and of some that a newer one replaced."""
 
-    __slots__ = ("_elder", "_newest", "_window")
+    __slots__ = ("_elder", "_newest")
 
-    def __init__(self, window_packets: int) -> None:
-        self._window = window_packets
-        self._newest = array("Q", bytes(8 * window_packets))
+    def __init__(self) -> None:
+        self._newest = array("Q", [NEVER]) * REMEMBERED
         self._elder: dict[tuple[int, int], None] = {}  # (PSN, EV and timestamp), oldest first
 
     def note(self, psn: int, entropy: int, stamp: int, again: bool) -> None:
         """A packet goes out; `again`: not for the first time."""
-        slot = psn % self._window
+        slot = psn % REMEMBERED
         if again:
             if len(self._elder) >= ELDER_LIMIT:
                 del self._elder[next(iter(self._elder))]
@@ -34,4 +37,4 @@ class Sent:
     def has(self, psn: int, entropy: int, stamp: int) -> bool:
         """Whether such a transmission was sent, and not too long ago."""
         mark = stamp << STAMP_SHIFT | entropy
-        return self._newest[psn % self._window] == mark or (psn, mark) in self._elder
+        return self._newest[psn % REMEMBERED] == mark or (psn, mark) in self._elder

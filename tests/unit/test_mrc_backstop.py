@@ -68,6 +68,15 @@ def test_a_sack_may_narrow_the_window_and_then_nothing_beyond_is_sent_new_or_aga
     assert [psn_of(packet) for packet in sack(pair, said(pair, *packets[4:500])._replace(number=10, mpr=1))][:1] == [500]
 
 
+def test_a_window_that_has_grown_does_not_make_the_sender_forget_what_it_sent_first() -> None:
+    pair = wide(mpr_packets=128)
+    packets = pair.send(300 * 16)
+    packets += sack(pair, said(pair, *packets[:4])._replace(mpr=32), NOW + 0.001)
+    assert psn_of(packets[7]) + 128 in [psn_of(packet) for packet in packets]  # as far behind as the window was wide
+    tell(pair, *answers(pair, *packets[4:8]))
+    assert (pair.a.report()["drops"], pair.a.acked_bytes()) == ({}, 8 * 16)
+
+
 @pytest.mark.parametrize("mpr", [0, 33, 255])
 def test_a_window_that_is_none_is_counted_and_ignored(mpr: int) -> None:
     pair = wide(mpr_packets=128)

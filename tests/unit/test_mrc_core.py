@@ -187,6 +187,19 @@ def test_a_sack_that_names_no_transmission_acknowledges_nothing(wrong: dict[str,
     assert pair.a.report()["drops"] == {"sack_unknown": 1}
 
 
+@pytest.mark.parametrize("ahead", [1, 500, 4000])
+def test_a_sack_that_names_a_packet_that_was_never_sent_is_refused(ahead: int) -> None:
+    """Nothing was sent on EV 0 at time 0, though an empty memory would look like that."""
+    pair = Pair()
+    (packet,) = pair.send()
+    (sack,) = pair.give(packet)
+    forged = sack._replace(ack_psn_offset=sack.ack_psn_offset + ahead, entropy=0, stamp=0)
+    header, trailer = pair.answering_framer.sack(0, forged)
+    pair.a.on_datagram(NOW, 0, memoryview(bytes(header) + trailer))
+    assert pair.a.report()["drops"] == {"sack_unknown": 1}
+    assert pair.a.outstanding_messages("b") == 1
+
+
 def test_only_the_peer_of_a_qp_may_speak_to_it() -> None:
     pair = Pair()
     pair.framer = Framer("fd00::c", "fd00::b", 1, pair.qp, wire.UDP_PORT)
