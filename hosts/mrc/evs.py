@@ -25,7 +25,8 @@ RETURNING_PROBES = 8  # unanswered, after which an EV whose port came back is pr
 def spread(paths: tuple[PathSpec, ...], wanted: int, place: int = 0) -> tuple[Ev, ...]:
     """At least `wanted` EVs, at least one a path, and the same number on every plane: over all paths again and again, until each plane
     has its number. It is a multiple of the largest number of paths in a plane; at most MOST_EVS EVs come out.
-    The QPs of a pair number their EVs on: `place` is the QP's number among them.
+    The QPs of a pair number their EVs on: `place` is the QP's number among them. The peer knows an EV by its number alone, so EV i always
+    takes path i modulo the number of paths; where planes have unequally many paths some numbers are left out.
 
     Raises:
         UsageError: there are more paths than a QP can have EVs.
@@ -38,13 +39,24 @@ def spread(paths: tuple[PathSpec, ...], wanted: int, place: int = 0) -> tuple[Ev
     if not most_rounds:
         raise UsageError(f"a QP has at most {MOST_EVS} EVs, the same number on each plane: too few for {len(paths)} paths to one peer")
     room = dict.fromkeys(sizes, step * min(most_rounds, max(1, -(-wanted // (step * len(sizes))))))
-    first, evs = place * sum(room.values()), list[Ev]()
-    while any(room.values()):
-        for path in paths:
-            if room[path.plane]:
-                room[path.plane] -= 1
-                evs.append(Ev(first + len(evs), path))
+    rounds = max(-(-room[plane] // size) for plane, size in sizes.items())
+    numbered, evs = enumerate(paths * rounds, place * rounds * len(paths)), list[Ev]()
+    for number, path in numbered:
+        if room[path.plane]:
+            room[path.plane] -= 1
+            evs.append(Ev(number, path))
     return tuple(evs)
+
+
+def numbers_text(evs: Iterable[Ev]) -> str:
+    """The numbers of EVs, for people: "0 to 3, 6, 7"."""
+    rows: list[list[int]] = []
+    for ev in evs:
+        if rows and ev.index == rows[-1][-1] + 1:
+            rows[-1].append(ev.index)
+        else:
+            rows.append([ev.index])
+    return ", ".join(f"{row[0]} to {row[-1]}" if len(row) > 1 else str(row[0]) for row in rows)
 
 
 class EvSet:
@@ -54,9 +66,9 @@ class EvSet:
     """
 
     __slots__ = (
-        "_first",
         "_floor",
         "_helps",
+        "_numbered",
         "_params",
         "_planes",
         "_probe_at",
@@ -72,7 +84,7 @@ class EvSet:
 
     def __init__(self, paths: tuple[PathSpec, ...], params: MrcParams, rng: Random, place: int = 0) -> None:
         self.evs = spread(paths, params.evs, place)
-        self._first = self.evs[0].index
+        self._numbered = {ev.index: ev for ev in self.evs}
         self.out: list[Ev] = []
         self.probed: list[Ev] = []  # those of `out` on which probes are sent
         self.rotation = Rotation(rng)
@@ -90,8 +102,7 @@ class EvSet:
 
     def numbered(self, number: int) -> Ev | None:
         """The EV of that number, if it is one of these."""
-        at = number - self._first
-        return self.evs[at] if 0 <= at < len(self.evs) else None
+        return self._numbered.get(number)
 
     @property
     def good_count(self) -> int:

@@ -70,10 +70,10 @@ class SendQps:
 
     def _own(self, ev_numbers: Collection[int]) -> list[tuple[SendQp, list[int]]]:
         """Each QP with the numbers that are its own; UsageError if one is nobody's."""
-        last = self.qps[-1].evs.evs[-1].index
-        unknown = sorted(number for number in ev_numbers if not 0 <= number <= last)
+        unknown = sorted(number for number in ev_numbers if all(qp.evs.numbered(number) is None for qp in self.qps))
         if unknown:
-            raise UsageError(f"there is no EV {unknown[0]} to {self.peer}: its EVs are 0 to {last}")
+            known = numbers_text(ev for qp in self.qps for ev in qp.evs.evs)
+            raise UsageError(f"there is no EV {unknown[0]} to {self.peer}: its EVs are {known}")
         return [(qp, [number for number in ev_numbers if qp.evs.numbered(number) is not None]) for qp in self.qps]
 
     @property

@@ -11,7 +11,7 @@ from hosts.core import Event, PathSpec, QpError, Transmit
 from hosts.mrc.backoff import Backoff
 from hosts.mrc.congestion import Congestion
 from hosts.mrc.ev import Ev
-from hosts.mrc.evs import EvSet
+from hosts.mrc.evs import EvSet, numbers_text
 from hosts.mrc.frames import Framer, NackFields, SackFields
 from hosts.mrc.idle import IdleProbes, Lifeline
 from hosts.mrc.loss import Allowance, Flight, Packet, Tx
@@ -329,8 +329,7 @@ class SendQp:
         """
         unknown = sorted(number for number in ev_numbers if self.evs.numbered(number) is None)
         if unknown:
-            first, last = self.evs.evs[0].index, self.evs.evs[-1].index
-            raise UsageError(f"QP {self.qp} to {self.peer} has no EV {unknown[0]}: its EVs are {first} to {last}")
+            raise UsageError(f"QP {self.qp} to {self.peer} has no EV {unknown[0]}: its EVs are {numbers_text(self.evs.evs)}")
         return self.evs.named(links, ev_numbers)
 
     def deny(self, now: float, links: Collection[str], ev_numbers: Collection[int], on: bool) -> list[int]:
@@ -368,7 +367,7 @@ class SendQp:
             self._on_timeout(now)
 
     def _on_timeout(self, now: float) -> None:
-        """Sends the oldest packet again on another EV, without judging the first: the answer will tell. In the end, the QP fails."""
+        """Sends a packet again on another EV, without judging the first: the answer will tell. In the end, the QP fails."""
         reason = self._backoff.passed(now)
         if reason is not None:
             self.fail(reason)

@@ -77,7 +77,7 @@ def _ev_problems(evs: Sequence[DeniedEvs], topology: Topology, pairs: Sequence[P
             hint = did_you_mean("", [peer for host, peer in pairs if host == entry.host], "it sends to")
             yield Problem((*place, "peer"), f"{entry.host} sends nothing to {entry.peer} in this job", hint)
         elif entry.host != entry.peer:
-            yield from _number_problems(entry, (*place, "evs"), sum(map(len, given.links(topology, *pair))))
+            yield from _number_problems(entry, (*place, "evs"), [ev for qp in given.links(topology, *pair) for ev in qp])
 
 
 def _host_problems(host: str, place: Place, topology: Topology) -> Iterator[Problem]:
@@ -85,10 +85,10 @@ def _host_problems(host: str, place: Place, topology: Topology) -> Iterator[Prob
         yield Problem(place, f"there is no host {host!r} in this topology", did_you_mean(host, topology.hosts, "hosts"))
 
 
-def _number_problems(entry: DeniedEvs, place: Place, count: int) -> Iterator[Problem]:
+def _number_problems(entry: DeniedEvs, place: Place, known: Sequence[int]) -> Iterator[Problem]:
     for index, ev in enumerate(entry.evs):
-        if ev >= count:
-            text = f"there is no EV {ev} from {entry.host} to {entry.peer}: they are numbered from 0 to {count - 1}"
+        if ev not in known:
+            text = f"there is no EV {ev} from {entry.host} to {entry.peer}: they are numbered from 0 to {known[-1]}"
             yield Problem((*place, index), text, "see `testbed topo show --paths`, or set transport.mrc.evs")
         elif ev in entry.evs[:index]:
             yield Problem((*place, index), f"EV {ev} is there twice", "name each EV once")

@@ -13,7 +13,7 @@ from mrc_lab import NOW, World
 from hosts.core import Event, PathSpec
 from hosts.mrc.channel import Conditions
 from hosts.mrc.ev import ASSUMED_BAD, Ev
-from hosts.mrc.evs import EvSet, spread
+from hosts.mrc.evs import EvSet, numbers_text, spread
 from hosts.mrc.loss import Allowance
 from hosts.mrc.params import MrcParams
 from hosts.mrc.verdicts import PathHistory, Verdicts
@@ -76,8 +76,22 @@ def test_the_number_of_evs(each: tuple[int, ...], wanted: int, got: int) -> None
     assert len(spread(paths_of(*each), wanted)) == got
 
 
-def test_with_equal_planes_ev_i_takes_path_i_mod_paths() -> None:
-    assert [ev.path.ev for ev in spread(paths_of(2, 2), 12)] == [index % 4 for index in range(12)]
+def test_with_equal_planes_evs_are_numbered_without_a_gap() -> None:
+    assert [ev.index for place in range(2) for ev in spread(paths_of(2, 2), 12, place)] == list(range(24))
+
+
+@given(each=st.lists(st.integers(1, 9), min_size=1, max_size=8), wanted=st.integers(0, 256), qps=st.integers(1, 4))
+def test_ev_i_takes_path_i_mod_paths(each: list[int], wanted: int, qps: int) -> None:
+    evs = [ev for place in range(qps) for ev in spread(paths_of(*each), wanted, place)]
+    assert [ev.path.ev for ev in evs] == [ev.index % sum(each) for ev in evs]
+    assert len({ev.index for ev in evs}) == len(evs)
+
+
+def test_numbers_that_are_left_out_are_nobodys() -> None:
+    evs = ev_set(2, 1)
+    assert [ev.index for ev in evs.evs] == [0, 1, 2, 5]
+    assert [evs.numbered(number) for number in range(7)] == [*evs.evs[:3], None, None, evs.evs[3], None]
+    assert numbers_text(evs.evs) == "0 to 2, 5"
 
 
 def test_more_paths_than_evs_are_refused() -> None:
@@ -161,6 +175,15 @@ def test_avoiding_an_ev_takes_no_turn_away() -> None:
     assert max(counted.values()) - min(counted.values()) <= 2
 
 
+def test_an_ev_that_was_avoided_for_long_gets_no_row_of_turns() -> None:
+    evs = ev_set(4)
+    for _ in range(40):
+        assert evs.pick(evs.evs[0]) is not evs.evs[0]
+    order = [evs.pick().index for _ in range(8)]
+    assert order[0] == 0
+    assert order.count(0) <= 3
+
+
 def test_the_same_seed_gives_the_same_turns() -> None:
     rows = []
     for _ in range(2):
@@ -175,15 +198,6 @@ def test_the_same_seed_gives_the_same_turns() -> None:
 
 def test_the_floor_may_be_a_quarter_of_the_set() -> None:
     evs = ev_set(8, ev_min_active=0)
-def test_an_ev_that_was_avoided_for_long_gets_no_row_of_turns() -> None:
-    evs = ev_set(4)
-    for _ in range(40):
-        assert evs.pick(evs.evs[0]) is not evs.evs[0]
-    order = [evs.pick().index for _ in range(8)]
-    assert order[0] == 0
-    assert order.count(0) <= 3
-
-
     lose(evs, *range(7))
     assert turns(evs, 4) == {7: 28, 0: 4}
 
