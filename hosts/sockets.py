@@ -31,6 +31,8 @@ LOST_ERRNOS = frozenset({errno.ENETUNREACH, errno.ENETDOWN, errno.EHOSTUNREACH, 
                          errno.ECONNREFUSED})  # fmt: skip
 NOBUFS_PAUSE_S = 0.001
 
+MOST_WAITING = 8192  # packets of a socket that is full: what it was asked to send beyond is lost, as in any queue
+
 # Linux lets a raw IPv6 socket fill twice its send buffer, and then says ENOBUFS, not EAGAIN (net/ipv6/ip6_output.c, __ip6_append_data).
 RAW_SEND_BUFFERS = 2
 
@@ -55,10 +57,13 @@ class Outlet:
 
     def send(self, packet: Transmit) -> bool:
         """Sends the packet, or keeps it and says False if the socket is full; HostError if it is larger than the MTU."""
-        if self.waiting or not self._send(packet):
+        if not self.waiting and self._send(packet):
+            return True
+        if len(self.waiting) < MOST_WAITING:
             self.waiting.append(packet)
-            return False
-        return True
+        else:
+            self._counters["send_queue_full"] += 1
+        return False
 
     def flush(self) -> None:
         """Sends what waits, as far as the socket takes it."""
