@@ -10,7 +10,7 @@ import click
 
 from testbed.cli import dryrun, engine, points
 from testbed.cli import selftest as selftest_command
-from testbed.cli.captures import capture_options, capture_plan
+from testbed.cli.captures import capture_lines, capture_options, capture_plan
 from testbed.cli.decode import decode as decode_command
 from testbed.cli.ev import ev
 from testbed.cli.options import json_option, results_option
@@ -134,7 +134,8 @@ def run(
     drawn = [_drawn(single, faults_file) for single in loaded.single_runs()]
     capture = capture_plan(loaded, pcap, pcap_limit, pcap_snaplen)
     if dry_run:
-        return Output(points.dry_run_data(loaded, drawn), points.dry_run_lines(loaded, drawn, verbose))
+        lines = [*points.dry_run_lines(loaded, drawn, verbose), *capture_lines(capture)]
+        return Output(points.dry_run_data(loaded, drawn) | {"captures": capture.as_dict()}, lines)
     return engine.run(loaded, drawn, results, capture)
 
 

@@ -75,6 +75,20 @@ def test_a_limit_that_holds_nothing_is_refused() -> None:
         CapturePlan(("h1",), limit_bytes=99_000)
 
 
+def test_a_dry_run_tells_what_would_be_recorded(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "quick", "--dry-run"]) == 0
+    assert "captures" not in capsys.readouterr().out
+    assert main(["run", "quick", "--dry-run", "--pcap", "h1", "--pcap", "t0_1_1", "--pcap-limit", "1MiB", "--pcap-snaplen", "256"]) == 0
+    told = "captures: h1, t0_1_1; each of 1 MiB at most, 256 B of a packet, in every arm and repeat"
+    assert capsys.readouterr().out.splitlines()[-1] == told
+
+
+@pytest.mark.parametrize("limit", ["0", "-1MB", "x", "1TB", ""])
+def test_a_limit_that_is_no_size_is_refused_with_the_options_name(limit: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "quick", "--dry-run", "--pcap", "h1", "--pcap-limit", limit]) == 2
+    assert capsys.readouterr().err.startswith("error: --pcap-limit: ")
+
+
 def test_every_node_has_a_name_by_its_usid_and_every_host_by_its_address() -> None:
     names = names_of(TOPOLOGY)
     assert sorted(set(names.values())) == sorted(TOPOLOGY.nodes)
