@@ -112,7 +112,8 @@ OUTCOMES = (("trimmed_packets", "trimmed"), ("marked_packets", "marked"), ("queu
 def recovery_sentence(summary: Mapping[str, Any]) -> str:
     """How soon packets were sent again, by what told of the loss, over all repeats, false alarms included; empty if no agent tells."""
     parts = [f"{in_list(arm)}: {told}" for arm in summary["arms"] if (told := _recoveries(summary, arm))]
-    what = "From a packet's sending to its retransmission, because it was trimmed or taken for lost (median, in smoothed RTTs)"
+    why = "because it was trimmed, taken for lost, or on its way over a NIC port that went down"
+    what = f"From a packet's sending to its retransmission, {why} (median, in smoothed RTTs)"
     return f"{what}: {'; '.join(parts)}." if parts else ""
 
 
