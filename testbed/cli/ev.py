@@ -13,11 +13,13 @@ from testbed.cli.output import Output, table
 from testbed.cli.targets import find_run
 from testbed.control import NAME, Request, ask, check, is_live
 from testbed.errors import HostError, UsageError
+from testbed.scenario.schema_faults import EV_LIMIT
 from testbed.units import counted
 
 F = TypeVar("F", bound=Callable[..., Any])
 COLUMNS = ("host", "peer", "ev", "state", "tx_packets", "lost_packets", "path")
 
+EV_NUMBER = click.IntRange(0, EV_LIMIT - 1)
 run_option = click.option("--run", "run", metavar="RUN", help="A run's folder or a scenario's name; by default the run that is going on.")
 
 
@@ -32,7 +34,7 @@ def _which_evs(command: F) -> F:
         json_option,
         results_option,
         run_option,
-        click.option("--ev", "evs", type=click.IntRange(0), metavar="N", multiple=True, help="The number of an EV (repeatable)."),
+        click.option("--ev", "evs", type=EV_NUMBER, metavar="N", multiple=True, help="The number of an EV (repeatable)."),
         click.option("--peer", metavar="HOST", help="... towards this host."),
         click.option("--host", metavar="HOST", help="EVs of this sender,"),
         click.option("--link", "links", metavar="LINK", multiple=True, help="Every EV whose path has this link (repeatable)."),

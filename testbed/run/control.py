@@ -96,7 +96,7 @@ class Control:
         try:
             desk = self._desk
             if desk is None:
-                raise HostError("no job runs at the moment: the run is between two, or about to end")
+                raise HostError("no job runs at the moment: the run brings one up, or is about to end")
             if desk.denials is None:
                 raise HostError(f"arm {desk.arm} has no EVs: its QPs know one path only")
             found = _waited_for(desk.denials.ask(parse_request(line)))
