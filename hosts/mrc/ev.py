@@ -19,9 +19,9 @@ class Ev:
     """One entropy value and what is known of its path."""
 
     __slots__ = (
-        "acked_order", "cause", "down", "index", "last_tx_s", "lost_packets", "marked_packets", "misses", "out", "path", "probe_at",
-        "probe_id", "probe_open", "probes_answered", "probes_sent", "proof", "retired_at", "rtt_s", "sent", "state", "trimmed_packets",
-        "tx_packets", "was_good",
+        "acked_order", "asked", "cause", "down", "index", "last_tx_s", "lost_packets", "marked_packets", "misses", "out", "path",
+        "probe_at", "probe_id", "probe_open", "probes_answered", "probes_sent", "proof", "retired_at", "rtt_s", "sent", "state",
+        "trimmed_packets", "tx_packets", "was_good",
     )  # fmt: skip
 
     def __init__(self, index: int, path: PathSpec) -> None:
@@ -37,6 +37,7 @@ class Ev:
         self.last_tx_s: float | None = None
         self.retired_at = self.probe_at = float("-inf")
         self.probe_id, self.probe_open, self.proof = -1, False, PROBE
+        self.asked: dict[int, float] = {}  # when its newest probes were sent, by their numbers
         self.rtt_s = 0.0  # smoothed; 0 = unknown
 
     @property
@@ -51,3 +52,4 @@ class Ev:
     def expect(self, proof: str) -> None:
         """What brings it back begins anew: `proof` PROBE or PORT_UP."""
         self.proof, self.probes_answered, self.misses, self.probe_open = proof, 0, 0, False
+        self.asked.clear()

@@ -19,6 +19,8 @@ PROBE_ID_MASK = 0xFFFF
 AGAIN_TRIES = 3  # turns looked at: an EV may have the last one of a rotation and the first one of the next
 FLOOR_SHARE = 4  # the floor is a quarter of the set, as in MRC's example
 MOST_DOUBLINGS = 30
+ANSWER_RTTS = 2.0  # of the EV: least time between two probes
+LATE_PROBES = 32  # probes of an EV whose answers may come later than the next probe is due
 RETURNING_PROBES = 8  # unanswered, after which an EV whose port came back is probed like any other
 
 
@@ -187,13 +189,13 @@ class EvSet:
     # Probes
 
     def schedule_probe(self, now: float, ev: Ev, srtt_s: float) -> None:
-        """Sets when `ev` is probed next."""
+        """Sets when `ev` is probed next: not before the answer to this probe can be here."""
         params = self._params
         returning = ev.proof == PORT_UP and ev.misses < RETURNING_PROBES
         interval = max(params.probe_interval_s, (params.port_up_rtts if returning else params.probe_rtts) * srtt_s)
         if ev.misses and interval < params.probe_interval_max_s:
             interval = min(interval * (1 << min(ev.misses, MOST_DOUBLINGS)), params.probe_interval_max_s)
-        interval = max(interval, len(self.probed) / params.probe_rate_max)
+        interval = max(interval, len(self.probed) / params.probe_rate_max, ANSWER_RTTS * ev.rtt_s)
         self.probe_at(ev, now + interval * (1.0 + self._rng.uniform(-1.0, 1.0) * params.probe_jitter))
 
     def probe_at(self, ev: Ev, at: float) -> None:
@@ -212,6 +214,9 @@ class EvSet:
             if ev.probe_open:
                 ev.probes_answered, ev.misses = 0, ev.misses + 1
             ev.probe_id, ev.probe_open = self.idle_probe(ev), True
+            ev.asked[ev.probe_id] = now
+            if len(ev.asked) > LATE_PROBES:
+                del ev.asked[next(iter(ev.asked))]
             self.schedule_probe(now, ev, srtt_s)
             yield ev
 
@@ -221,10 +226,17 @@ class EvSet:
         ev.probes_sent += 1
         return self._probe_id
 
-    def probe_answered(self, probe_id: int) -> tuple[Ev, bool] | None:
-        """The EV whose probe was answered and whether it has proved itself; None when the answer is late, doubled or forged."""
+    def probe_answered(self, now: float, probe_id: int) -> tuple[Ev, bool] | None:
+        """The EV whose probe was answered and whether it has proved itself; None when the answer is doubled, forged or very late.
+
+        One that comes after the next probe proves nothing, but tells how long the path takes: else it would never be waited for.
+        """
         for ev in self.probed:
-            if ev.probe_open and ev.probe_id == probe_id:
+            sent_s = ev.asked.pop(probe_id, None)
+            if sent_s is not None:
+                if probe_id != ev.probe_id:
+                    ev.rtt_s = max(ev.rtt_s, now - sent_s)
+                    return ev, False
                 ev.probe_open, ev.misses = False, 0
                 ev.probes_answered += 1
                 needed = self._params.port_up_probes if ev.proof == PORT_UP else self._params.probe_successes

@@ -169,7 +169,7 @@ class SendQp:
         if (alive := self.lifeline.answered(probe_id)) is not None:
             self._revive(alive)
             return None
-        answer = self.evs.probe_answered(probe_id)
+        answer = self.evs.probe_answered(now, probe_id)
         if answer is None:
             return "unexpected_probe_reply"
         ev, proved = answer

@@ -176,7 +176,8 @@ class Verdicts:
     def _bar(self, now: float, evs: list[Ev]) -> None:
         before = {ev: ASSUMED_BAD if ev.state == ASSUMED_BAD else GOOD for ev in evs}
         for ev in evs:
-            ev.state, ev.was_good, ev.cause, ev.probe_open = DENIED, not ev.out, None, False
+            ev.state, ev.was_good, ev.cause = DENIED, not ev.out, None
+            ev.expect(PROBE)
         self._evs.put_out(evs)
         for ev in evs:
             self._history.note(now, ev, before[ev], "denied", self._evs.rotation.stand_in(ev))

@@ -350,17 +350,17 @@ def test_an_unanswered_probe_ends_the_row_of_successes() -> None:
         now += 1.0
         (ev,) = evs.due_probes(now, 0.001)
         if answered:
-            assert evs.probe_answered(ev.probe_id) == (ev, False)
+            assert evs.probe_answered(NOW, ev.probe_id) == (ev, False)
     (ev,) = evs.due_probes(now + 1.0, 0.001)
-    assert evs.probe_answered(ev.probe_id) == (ev, True)
+    assert evs.probe_answered(NOW, ev.probe_id) == (ev, True)
 
 
 def test_a_doubled_probe_answer_counts_once() -> None:
     evs = ev_set(2)
     evs.retire(NOW, evs.evs[0], loss_on(0, evs))
     (ev,) = evs.due_probes(NOW + 1, 0.001)
-    assert evs.probe_answered(ev.probe_id) is not None
-    assert evs.probe_answered(ev.probe_id) is None
+    assert evs.probe_answered(NOW, ev.probe_id) is not None
+    assert evs.probe_answered(NOW, ev.probe_id) is None
 
 
 def test_the_base_rtt_is_forgotten_after_its_window() -> None:

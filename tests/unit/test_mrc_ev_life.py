@@ -81,7 +81,7 @@ class Life(RuleBasedStateMachine):
         self.now += passed_s
         for ev in list(self.evs.due_probes(self.now, 0.01)):
             assert not ev.is_mute
-            answer = self.evs.probe_answered(ev.probe_id) if answered else None
+            answer = self.evs.probe_answered(self.now, ev.probe_id) if answered else None
             if answer is not None and answer[1]:
                 self.verdicts.restore(self.now, ev, ev.proof)
         self.verdicts.convict(self.now, self.now - 0.5)

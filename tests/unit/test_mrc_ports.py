@@ -54,7 +54,7 @@ class Bench:
         """All probes due at `now` are answered; returns which EVs they were for."""
         due = list(self.evs.due_probes(now, 0.01))
         for ev in due:
-            answer = self.evs.probe_answered(ev.probe_id)
+            answer = self.evs.probe_answered(now, ev.probe_id)
             assert answer is not None
             if answer[1]:
                 self.verdicts.restore(now, ev, ev.proof)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from mrc_lab import NOW, World, ev_set
+from mrc_lab import NOW, START_S, World, ev_set
 
 from hosts.mrc.channel import Conditions
 from hosts.mrc.ev import ASSUMED_BAD, Ev
-from hosts.mrc.evs import EvSet
+from hosts.mrc.evs import LATE_PROBES, EvSet
 from hosts.mrc.params import MrcParams
 from testbed.errors import UsageError
 
@@ -51,7 +51,7 @@ def test_an_answer_brings_the_interval_back() -> None:
     evs = ev_set(4, probe_jitter=0, probe_interval_max_s=10.0)
     (ev,) = out(evs, 1)
     intervals(evs, 6)
-    evs.probe_answered(ev.probe_id)
+    evs.probe_answered(NOW, ev.probe_id)
     now = ev.probe_at
     list(evs.due_probes(now, RTT_S))
     assert ev.probe_at - now == pytest.approx(0.05)
@@ -105,3 +105,36 @@ def test_a_path_that_comes_back_is_in_use_after_three_probes() -> None:
     (gone,), (back,) = world.states(ASSUMED_BAD), world.states("GOOD")
     assert (gone.fields["ev"], back.fields["ev"], back.fields["reason"]) == (2, 2, "probe")
     assert 0.08 <= back.t - 101.0 <= 0.2
+
+
+def test_a_path_that_answers_later_than_the_next_probe_comes_back_all_the_same() -> None:
+    dead = ((2, START_S + 0.2, START_S + 1.0),)
+    world = World(Conditions(rate_bps=50e6, extra_delay_s={2: 0.06}, dead=dead), link_rate_bps=50e6)
+    for _ in range(100):
+        world.post(1 << 15, 0)
+        world.run_on(0.03)
+    (back,) = [event for event in world.states("GOOD", "probe") if event.t > START_S + 1.0]
+    assert back.fields["ev"] == 2
+    assert [row[2] for row in world.a.path_rows()] == ["GOOD"] * 4
+
+
+def test_an_answer_that_comes_after_the_next_probe_proves_nothing_but_is_waited_for_from_then_on() -> None:
+    evs = ev_set(4, probe_jitter=0, probe_successes=1)
+    (ev,) = out(evs, 1)
+    first_s = ev.probe_at
+    (_,) = evs.due_probes(first_s, RTT_S)
+    late, second_s = ev.probe_id, ev.probe_at
+    (_,) = evs.due_probes(second_s, RTT_S)
+    assert evs.probe_answered(second_s + 0.01, late) == (ev, False)
+    assert evs.probe_answered(second_s + 0.01, late) is None
+    third_s = ev.probe_at
+    (_,) = evs.due_probes(third_s, RTT_S)
+    assert ev.probe_at - third_s == pytest.approx(2 * 0.06)
+    assert evs.probe_answered(third_s + 0.06, ev.probe_id) == (ev, True)
+
+
+def test_few_probes_are_remembered() -> None:
+    evs = ev_set(4)
+    (ev,) = out(evs, 1)
+    intervals(evs, 1000)
+    assert len(ev.asked) == LATE_PROBES

@@ -101,7 +101,7 @@ def test_what_no_queue_can_explain_convicts_at_once_also_a_suspect(case: Case, r
 def test_probes_that_are_answered_clear_a_suspect(case: Case) -> None:
     for turn in range(case.params.probe_successes):
         (ev,) = case.evs.due_probes(NOW + 1 + turn, 0.01)
-        answer = case.evs.probe_answered(ev.probe_id)
+        answer = case.evs.probe_answered(NOW, ev.probe_id)
     assert answer == (case.ev, True)
     case.verdicts.restore(NOW + 9, case.ev, "probe")
     assert (case.ev.state, case.ev.out, case.changes()) == ("GOOD", False, [])
