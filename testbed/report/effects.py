@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics as stdlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -223,19 +223,41 @@ def pair_events(run: ArmRun, pair: tuple[str, str] | None) -> list[Event]:
 
 
 def bad_spans(run: ArmRun, events: Sequence[Event], state: str = "ASSUMED_BAD") -> dict[int, list[tuple[float, float]]]:
-    """EV -> when it was in `state`, from the events of its pair; of one that never came back, up to the run's end."""
+    """EV -> when it was in `state`, from the events of its pair; of one that did not come back, up to the job's crash or the run's end."""
+    ends = [*_ends_of_qps(run), (run.duration_s, float("inf"))]
     spans: dict[int, list[tuple[float, float]]] = {}
     since: dict[int, float] = {}
+
+    def qp_end(ev: int) -> tuple[float, float]:
+        return next((crash_s, last_s) for crash_s, last_s in ends if since[ev] < last_s)
+
+    def close(ev: int, t_s: float) -> None:
+        end_s, begin_s = min(t_s, qp_end(ev)[0]), since.pop(ev)
+        if end_s > begin_s:
+            spans.setdefault(ev, []).append((begin_s, end_s))
+
     for event in events:
         if event["event"] == "ev_state":
             ev, t_s = int(event["ev"]), float(event["t_s"])
+            if ev in since and (event.get("to") != state or t_s > qp_end(ev)[1]):
+                close(ev, t_s)
             if event.get("to") == state:
                 since.setdefault(ev, t_s)
-            elif ev in since:
-                spans.setdefault(ev, []).append((since.pop(ev), t_s))
-    for ev, t_s in since.items():
-        spans.setdefault(ev, []).append((t_s, run.duration_s))
+    for ev in list(since):
+        close(ev, run.duration_s)
     return spans
+
+
+def crash_times(run: ArmRun) -> list[float]:
+    """When the job crashed: its QPs end, and with them their EVs."""
+    return [float(event["t_s"]) for event in run.named("job_crash")]
+
+
+def _ends_of_qps(run: ArmRun) -> Iterator[tuple[float, float]]:
+    """Each crash, and a time up to which what agents tell is of QPs from before it: they hear of it one after the other."""
+    restarts = [float(event["t_s"]) for event in run.named("job_restart")]
+    for crash_s in crash_times(run):
+        yield crash_s, (crash_s + min((t_s for t_s in restarts if t_s >= crash_s), default=float("inf"))) / 2
 
 
 def probe_times(events: Sequence[Event]) -> dict[int, list[float]]:

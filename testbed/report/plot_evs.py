@@ -177,8 +177,11 @@ def _title(scenes: Sequence[Scene]) -> str:
     first, back = min(span[0] for span in spans), max(span[1] for span in spans)
     many, again = len(told.hit) > 1, len(spans) > len(told.hit)
     last = "the last one was " if many else "at last " if again else ""
-    late = f"{last}back {seconds(abs(back - end_s))} {'after' if back >= end_s else 'before'} its end"
-    came = late if back < told.run.duration_s else "never back" if not many else "not all of them came back"
+    came = f"{last}back {seconds(abs(back - end_s))} {'after' if back >= end_s else 'before'} its end"
+    if back in effects.crash_times(told.run):
+        came = "gone with the job's crash"
+    elif back >= told.run.duration_s:
+        came = "not all of them came back" if many else "never back"
     retired = f"retired {len(spans)} times, first" if again else f"{'the first was ' * many}retired"
     return f"{what}: {retired} {seconds(max(0.0, first - begin_s))} after its begin, {came}"
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from testbed.report import effects, plot_paths
+from testbed.report import effects, plot_evs, plot_paths
 from testbed.report.model import ArmRun, FaultInterval
 
 PATH = ["h1-t0_1_1", "t0_1_1-t1_1_1", "h5-t0_1_1"]
@@ -64,6 +65,33 @@ def test_an_ev_is_denied_from_denial_to_leave_and_bad_before_and_after() -> None
     events = effects.pair_events(run, ("h1", "h5"))
     assert effects.bad_spans(run, events) == {0: [(2.0, 3.0), (8.0, 9.0)]}
     assert effects.bad_spans(run, events, "DENIED") == {0: [(3.0, 8.0)]}
+
+
+def of_job(t_s: float, name: str) -> dict[str, Any]:
+    return {"t_s": t_s, "source": "run", "event": name}
+
+
+def test_an_ev_is_bad_no_longer_than_its_qp_lives() -> None:
+    run = arm(
+        change(5.9, "GOOD", "ASSUMED_BAD", "port_down"),
+        of_job(6.0, "job_crash"),
+        change(6.01, "GOOD", "ASSUMED_BAD", "peer_port_down", ev=1),  # of an agent that has not heard of the crash
+        change(8.0, "GOOD", "DENIED", "denied", ev=1),
+        of_job(8.3, "job_restart"),
+        change(12.0, "GOOD", "ASSUMED_BAD", "loss_rack"),
+        change(13.0, "ASSUMED_BAD", "GOOD", "probe"),
+        change(18.0, "GOOD", "ASSUMED_BAD", "loss_rack"),
+        of_job(19.0, "job_crash"),
+    )
+    events = effects.pair_events(run, ("h1", "h5"))
+    assert effects.bad_spans(run, events) == {0: [(5.9, 6.0), (12.0, 13.0), (18.0, 19.0)]}
+    assert effects.bad_spans(run, events, "DENIED") == {1: [(8.0, 19.0)]}
+
+
+def test_the_picture_of_one_fault_does_not_call_an_ev_back_whose_job_crashed() -> None:
+    run = arm(change(5.9, "GOOD", "ASSUMED_BAD", "port_down"), of_job(6.0, "job_crash"), faults=(CUT,))
+    scene = plot_evs.Scene(run, CUT, ("h1", "h5"), (0,), {0: np.zeros(3), 1: np.zeros(3)}, {0: [(5.9, 6.0)]}, {0: []}, [(5.9, 6.0)])
+    assert plot_evs._title([scene]).endswith("after its begin, gone with the job's crash")
 
 
 def test_the_rows_of_a_pair_tell_denial_apart(tmp_path: Path) -> None:
