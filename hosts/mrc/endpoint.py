@@ -25,6 +25,8 @@ from hosts.wire import ENDPOINT_REQUEST, ENDPOINT_RESPONSE, EV_PROBE, PORT_STATU
 WINDOW = 1 << 16
 MOST_READY = 1024  # requests and responses that wait to be sent
 MOST_OPEN = 256  # updates whose answer may still come
+# Updates that are obeyed: forged ones could else move the EVs, and fill the history, as often as packets come. What is left out SACKs tell.
+UPDATES_A_S, UPDATES_AT_ONCE = 10.0, 64.0
 ALL_PORTS = (1 << 32) - 1  # ERTH.port_mask
 SOURCE = slice(wire.IPV6.byte_offset("source"), wire.IPV6.byte_offset("destination"))
 
@@ -47,6 +49,7 @@ class Peer:
         self.down = 0
         self.framer: Framer | None = None  # None before `connect`
         self.newest = self.newest_update = 0  # numbers of its requests, endless
+        self._updates_left, self._updates_at = UPDATES_AT_ONCE, 0.0  # how many may be obeyed, and when that was worked out
         self.said: dict[int, int] = {}  # by send QP, the mask in the newest SACK
         self.senders: list[Sender] = []  # this host's send QPs to it
         self.sent_packets = 0  # by them, up to the last look
@@ -55,6 +58,12 @@ class Peer:
         """What the peer told out of band."""
         self.newest = self.newest_update = first_number - 1
         self.down, self.framer = ports_down & self.ports, framer
+
+    def may_update(self, now: float) -> bool:
+        """Whether one more update is obeyed."""
+        left = min(self._updates_left + (now - self._updates_at) * UPDATES_A_S, UPDATES_AT_ONCE)
+        self._updates_at, self._updates_left = now, left - 1.0 if left >= 1.0 else left
+        return left >= 1.0
 
     def has_sent(self) -> bool:
         """Whether data went out to the peer since the last look."""
@@ -219,6 +228,8 @@ class Endpoint:
         if number < peer.newest_update:
             raise Malformed("port_status_stale")
         if number > peer.newest_update:
+            if not peer.may_update(now):
+                raise Malformed("port_status_flood")
             peer.newest_update = number
             self._set_down(now, peer, peer.ports & ~mask)
 

@@ -14,7 +14,7 @@ from hosts import wire
 from hosts.core import Transmit
 from hosts.mrc import MrcCore, MrcParams
 from hosts.mrc.channel import Channel, Conditions, Host, peer_spec
-from hosts.mrc.endpoint import WINDOW
+from hosts.mrc.endpoint import UPDATES_A_S, UPDATES_AT_ONCE, WINDOW
 from hosts.mrc.frames import EndpointFields, Framer, parse_endpoint, parse_sack
 
 NOW = 50.0
@@ -228,6 +228,18 @@ def test_when_all_ports_are_back_sacks_are_not_looked_at_for_ports_any_more() ->
     assert not two.a._endpoint.wary
 
 
+def test_updates_without_end_do_not_move_evs_or_fill_the_history_without_end() -> None:
+    two = Two()
+    count = 2000
+    for number in range(count):
+        two.give("a", two.forged(0b1101 if number % 2 else 0b0111, number, entropy=0), now=NOW + number / 1000)
+    obeyed = int(UPDATES_AT_ONCE + UPDATES_A_S * count / 1000)
+    assert two.drops("a")["port_status_flood"] >= count - obeyed - 1
+    assert len(two.events("a", "peer_port")) <= obeyed + 1
+    two.give("a", two.forged(0b1111, count), now=NOW + 60)
+    assert two.a._endpoint.peers["b"].down == 0
+
+
 def test_a_stranger_is_refused() -> None:
     two = Two()
     header, trailer = Framer("fd00::c", A, 2, 2, wire.UDP_PORT).endpoint(0, REQUEST, EndpointFields(0, 0, 1, 0))
@@ -275,7 +287,7 @@ def test_numbers_go_on_after_their_24_bits() -> None:
     two = Two()
     for turn in range(1, 400):  # far enough that some wrap, in steps that are allowed
         ahead = turn * (WINDOW - 1)
-        two.give("a", two.forged(0xFFFFFFFF & ~(2 if turn % 2 else 0), ahead))
+        two.give("a", two.forged(0xFFFFFFFF & ~(2 if turn % 2 else 0), ahead), now=NOW + turn)
     assert bad(two) == [1]
     assert two.drops("a") == {}
 
