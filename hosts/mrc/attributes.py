@@ -8,11 +8,10 @@ from typing import Any
 
 from hosts.commands import Fields
 from hosts.mrc.params import MOST_MPR_UNITS, MPR_UNIT
-from hosts.wire import PSN_MASK, UDP_PORTS
+from hosts.wire import PSN_MASK, QP_MASK, UDP_PORTS
 from testbed.errors import UsageError
 
 VERSION = 1  # of these attributes: both ends must agree upon their meaning (ours; how MRC exchanges them is not published)
-QP_MASK = 0xFFFFFF
 
 
 @dataclass(frozen=True)

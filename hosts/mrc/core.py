@@ -19,10 +19,9 @@ from hosts.mrc.receiver import ReceiveQp
 from hosts.mrc.recovery import Recoveries
 from hosts.mrc.reverse import NEVER
 from hosts.mrc.sender import SendQp
-from hosts.wire import PSN_MASK, TS_BIT, WITH_IMMEDIATE
+from hosts.wire import PSN_MASK, QP_MASK, TS_BIT, WITH_IMMEDIATE
 from testbed.errors import UsageError
 
-QP_MASK = 0xFFFFFF
 FIRST_QP = 0x100  # numbers below are kept for special QPs, as QP 2 of endpoint requests
 IMM_BYTES = 4
 TS_FLAG = TS_BIT >> 24  # in the first byte of BTH's last word

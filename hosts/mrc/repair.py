@@ -13,9 +13,8 @@ from hosts.mrc.message import Outgoing
 from hosts.mrc.recovery import TIMEOUT, Recoveries
 from hosts.mrc.verdicts import Verdicts
 from hosts.mrc.window import RttEstimator, Window
-from hosts.wire import DUPLICATE, NACKED
+from hosts.wire import BITMAP_BITS, DUPLICATE, NACKED
 
-BITMAP_BITS = 64
 COVERAGES = 4  # newest SACK bitmaps remembered: together they say which PSNs the receiver spoke about
 
 
