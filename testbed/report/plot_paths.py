@@ -16,6 +16,7 @@ from matplotlib.patches import Patch, Rectangle
 
 from testbed.report import effects, style, tables
 from testbed.report.context import first_runs, in_list, label
+from testbed.report.findings import plural
 from testbed.report.model import ArmRun
 from testbed.report.reading import RunData
 
@@ -81,7 +82,7 @@ def paths_of_pair(data: RunData, footer: Sequence[str]) -> Figure:
     panels = [(run, seen, rows[:MAX_EVS]) for run, seen, rows in panels if rows]
     heights = [0.9 + 0.42 * len(rows) for _, _, rows in panels] or [1.5]
     figure = style.frame(_paths_title(panels), footer, 1.2 + sum(heights))
-    axes = style.panels(figure, heights, _paths_legend(chosen) if panels else [])
+    axes = style.panels(figure, heights, _paths_legend(chosen, [row for _, _, rows in panels for row in rows]) if panels else [])
     if not panels:
         style.say_nothing_to_show(axes[0], "no paths.csv was found, or it is empty")
         return figure
@@ -97,8 +98,9 @@ def _paths_title(panels: Sequence[tuple[ArmRun, tuple[str, str] | None, list[EvR
         return "One pair's packets over time" if panels else "Paths over time: nothing was recorded"
     (_, (source, target), first), told = sprayed[0], []
     for run, _, rows in sprayed:
-        unused = sum(not any(row.sent.values()) for row in rows)
-        tail = f" ({unused} EVs never used)" if unused else ""
+        unused = [row for row in rows if not any(row.sent.values())]
+        why = ", being denied" if unused and all(row.denied for row in unused) else ""
+        tail = f" ({plural(len(unused), 'EV')} never used{why})" if unused else ""
         told.append(f"{in_list(run.arm)} {sum(len(row.bad) for row in rows)}{tail}")
     return f"{source} to {target}, sprayed over {len(first)} EVs; how often one was retired: {', '.join(told)}"
 
@@ -139,8 +141,8 @@ def _row_marks(axes: Axes, run: ArmRun, position: int, row: EvRow) -> None:
             axes.add_patch(Rectangle(where, long_s, 0.2, facecolor=colour, hatch=hatch, edgecolor="#444444", linewidth=0.5))
 
 
-def _paths_legend(runs: Sequence[ArmRun]) -> list[Any]:
-    denied = any(event.get("to") == "DENIED" for run in runs for event in run.named("ev_state"))
+def _paths_legend(runs: Sequence[ArmRun], rows: Sequence[EvRow]) -> list[Any]:
+    denied = any(row.denied for row in rows)
     return [
         Patch(color=BAD_COLOUR, alpha=0.55, label="ASSUMED_BAD: retired"),
         *([Patch(color=DENIED_COLOUR, alpha=0.55, label="DENIED by the administrator")] if denied else []),

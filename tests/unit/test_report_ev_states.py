@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -107,7 +108,12 @@ def test_the_rows_of_a_pair_tell_denial_apart(tmp_path: Path) -> None:
     assert [(row.bad, row.denied) for row in rows] == [([], []), ([], [(6.0, 20.0)])]
 
 
-def test_the_legend_names_denial_only_where_there_was_one() -> None:
-    denied, well = arm(change(6.0, "GOOD", "DENIED", "denied")), arm(change(6.0, "GOOD", "ASSUMED_BAD", "loss_rack"))
-    labels = [[handle.get_label() for handle in plot_paths._paths_legend([run])] for run in (denied, well)]
-    assert ["DENIED by the administrator" in told for told in labels] == [True, False]
+def test_the_legend_and_the_title_name_denial_only_where_the_pair_has_one() -> None:
+    run, rows = arm(), [plot_paths.EvRow(0, Counter({1: 5})), plot_paths.EvRow(1)]
+    labels = [handle.get_label() for handle in plot_paths._paths_legend([run], rows)]
+    assert "DENIED by the administrator" not in labels
+    assert plot_paths._paths_title([(run, ("h1", "h5"), rows)]).endswith("MRC 0 (1 EV never used)")
+    rows[1].denied.append((0.0, 20.0))
+    labels = [handle.get_label() for handle in plot_paths._paths_legend([run], rows)]
+    assert "DENIED by the administrator" in labels
+    assert plot_paths._paths_title([(run, ("h1", "h5"), rows)]).endswith("MRC 0 (1 EV never used, being denied)")
