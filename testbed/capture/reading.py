@@ -15,6 +15,7 @@ from testbed.capture import pcapng
 from testbed.errors import UsageError
 
 PCAP_MAGICS = {0xA1B2C3D4: 1000, 0xA1B23C4D: 1}  # nanoseconds a unit of the record's fraction of a second
+CHECK_FOLLOWS = 1 << 26  # of a pcap's link type: its top four bits are the length of the frames' check sequence, in units of 2 bytes
 MAX_PACKET_BYTES = 1 << 18  # libpcap's own limit (MAXIMUM_SNAPLEN)
 MAX_BLOCK_BYTES = 1 << 24
 MAX_INTERFACES, MAX_NAMES, MAX_NAME = 1 << 16, 1 << 17, 64
@@ -93,6 +94,7 @@ class Capture:
     def _pcap(self, magic: bytes, order: str) -> Iterator[Record]:
         unit_ns = PCAP_MAGICS[struct.unpack(order + "I", magic)[0]]
         *_, network = struct.unpack(order + "HHiIII", self._read(20, "its header"))
+        check_bytes = 2 * (network >> 28) if network & CHECK_FOLLOWS else 0
         record = struct.Struct(order + "IIII")
         while head := self.stream.read(record.size):
             if len(head) < record.size:
@@ -100,8 +102,8 @@ class Capture:
             seconds, fraction, captured, original = record.unpack(head)
             if captured > MAX_PACKET_BYTES:
                 raise Damaged(f"a packet of {captured} B: no capture holds one above {MAX_PACKET_BYTES}")
-            data = self._read(captured, "a packet")
-            yield Record(seconds * 10**9 + fraction * unit_ns, "", "", network & 0xFFFF, data, original)
+            data, sent = self._read(captured, "a packet"), max(0, original - check_bytes)
+            yield Record(seconds * 10**9 + fraction * unit_ns, "", "", network & 0xFFFF, data[:sent] if check_bytes else data, sent)
 
     # --- pcapng ----------------------------------------------------------------------------------------------------------------------
 

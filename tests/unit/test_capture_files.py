@@ -105,6 +105,14 @@ def test_simple_and_obsolete_packets_and_coarse_times_are_read(order: str) -> No
     assert [(record.data, record.original_bytes, record.time_ns) for record in records] == [(b"abcd", 4, 0), (b"xyz", 9, 7_000_000)]
 
 
+def test_the_check_sequence_behind_each_frame_is_no_part_of_it() -> None:
+    with_checks = [frame + b"\xde\xad\xbe\xef" for frame in SOME]
+    _, records = read(pcap_file(with_checks, link_type=1 | 1 << 26 | 2 << 28))
+    assert [(record.data, record.original_bytes, record.link_type) for record in records] == [(frame, len(frame), 1) for frame in SOME]
+    _, records = read(pcap_file([b"abc"], link_type=1 | 1 << 26 | 15 << 28))
+    assert [(record.data, record.original_bytes) for record in records] == [(b"", 0)]
+
+
 def test_sections_may_follow_each_other() -> None:
     assert len(read(pcapng_file(SOME) + pcapng_file(SOME[:1]))[1]) == 4
 
