@@ -48,12 +48,14 @@ class Running:
     def broken(self) -> HostError:
         """What its end says."""
         try:
-            self.process.wait(LAST_WORDS_S)
+            status = self.process.wait(LAST_WORDS_S)
+            ending = f"its process ended with status {status}" if status >= 0 else f"its process was killed by signal {-status}"
         except subprocess.TimeoutExpired:
+            ending = "it did not answer in time"
             self.process.kill()
             self.process.wait()
         errors = self.process.stderr.read() if self.process.stderr is not None else b""
-        last = (errors.decode(errors="replace").strip().splitlines() or ["it did not answer in time"])[-1]
+        last = (errors.decode(errors="replace").strip().splitlines() or [ending])[-1]
         return HostError(f"the capture {self.target.name} broke off: {last}")
 
 

@@ -161,6 +161,6 @@ def test_the_limit_ends_a_file_and_is_told(said: dict[str, Any]) -> None:
 
 
 def test_a_capture_that_breaks_off_is_told_and_leaves_the_others_alone(said: dict[str, Any]) -> None:
-    assert "CHECK the capture h1-t0_1_1 broke off" in said["stderr"]
-    assert said["killed"]["warnings"][-1].startswith("the capture h1-t0_1_1 broke off")
+    assert "CHECK the capture h1-t0_1_1 broke off: its process was killed by signal 9" in said["stderr"]
+    assert said["killed"]["warnings"][-1] == "the capture h1-t0_1_1 broke off: its process was killed by signal 9"
     assert "t0_1_1-eth1" in said["killed"]["found"]
