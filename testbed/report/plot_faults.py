@@ -108,18 +108,21 @@ LINEAR_MS, LINEAR_RTTS = 1.0, 1.0
 def detection_times(summary: Mapping[str, Any], footer: Sequence[str]) -> Figure | None:
     """A point a retired EV: time to the last data packet sent on it, from the first loss and from the fault's effect.
 
-    Left in milliseconds, right in base RTTs; a row an arm, kind of fault and starting point. None if no EV was retired for a fault.
+    Left in milliseconds, right in base RTTs, if any is known; a row an arm, kind of fault and starting point. None if no EV was retired for
+    a fault.
     """
     found = detection_rows(summary)
     if not found:
         return None
     figure = style.frame(findings.detection_title(summary), footer, 1.3 + 0.9 * len(found))
-    left, right = figure.subplots(1, 2, sharey=True)
+    in_rtts = {row: [rtts for _, rtts in points if rtts is not None] for row, points in found.items()}
+    left, *others = figure.subplots(1, 1 + any(in_rtts.values()), sharey=True, squeeze=False)[0]
     _detection_panel(left, {row: [ms for ms, _ in points] for row, points in found.items()}, LINEAR_MS)
-    _detection_panel(right, {row: [rtts for _, rtts in points if rtts is not None] for row, points in found.items()}, LINEAR_RTTS)
+    for right in others:
+        _detection_panel(right, in_rtts, LINEAR_RTTS)
+        right.set_xlabel("the same in base RTTs of the pair (idle probes)")
     _names(left, [f"{label(arm)}, {row}\nn = {len(points)}" for (arm, row), points in found.items()])
     left.set_xlabel("until the last data packet sent on the EV [ms]")
-    right.set_xlabel("the same in base RTTs of the pair (idle probes)")
     return figure
 
 
@@ -139,7 +142,7 @@ def detection_rows(summary: Mapping[str, Any]) -> dict[Row, list[tuple[float, fl
 def _detection_panel(axes: Axes, rows: Mapping[Row, Sequence[float]], linear_to: float) -> None:
     for position, ((arm, _), values) in enumerate(rows.items()):
         look, offsets = style.arm_style(arm), position + _spread(len(values))
-        axes.plot(values, offsets, look.marker, color=look.colour, alpha=0.5, ms=6, mew=0, linestyle="", clip_on=False)
-        if values:
+        if values:  # points without a place, and not clipped, take all the room from the layout
+            axes.plot(values, offsets, look.marker, color=look.colour, alpha=0.5, ms=6, mew=0, linestyle="", clip_on=False)
             _median(axes, position, stdlib.median(values), f"median {findings.number(stdlib.median(values))}")
     _symlog(axes, linear_to, max((value for values in rows.values() for value in values), default=0.0))

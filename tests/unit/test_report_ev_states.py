@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections import Counter
+import io
+from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from testbed.report import effects, plot_evs, plot_paths
+from testbed.report import effects, plot_evs, plot_faults, plot_paths
 from testbed.report.model import ArmRun, FaultInterval
 
 PATH = ["h1-t0_1_1", "t0_1_1-t1_1_1", "h5-t0_1_1"]
@@ -117,3 +118,17 @@ def test_the_legend_and_the_title_name_denial_only_where_the_pair_has_one() -> N
     labels = [handle.get_label() for handle in plot_paths._paths_legend([run], rows)]
     assert "DENIED by the administrator" in labels
     assert plot_paths._paths_title([(run, ("h1", "h5"), rows)]).endswith("MRC 0 (1 EV never used, being denied)")
+
+
+@pytest.mark.parametrize("rtts", [(None, None), (None, 0.01), (0.01, 0.01)])
+def test_the_picture_of_detection_has_room_whatever_round_trips_are_known(rtts: tuple[float | None, ...], recwarn: Any) -> None:
+    kinds = ("carrier", "silent")
+    told = [{"kind": k, "after_first_loss_s": 0.01, "after_effect_s": 0.02, "base_rtt_s": r} for k, r in zip(kinds, rtts, strict=True)]
+    found = {"detection_median_s": {"median": 0.02}, "repeats": [{"detections": told}]}
+    figure = plot_faults.detection_times({"arms": {"mrc": defaultdict(dict, found)}}, ["footer"])
+    assert figure is not None
+    figure.savefig(io.BytesIO())
+    widths = [axes.get_position().width for axes in figure.axes]
+    assert len(widths) == 1 + any(rtts)
+    assert min(widths) > 0.2
+    assert not recwarn
