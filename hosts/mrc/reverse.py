@@ -128,7 +128,7 @@ class ReversePaths:
 
     def due(self, now: float, number: int) -> int | None:
         """The EV to probe now, with the probe's number, or None. Calls those paths dead whose probe has waited long enough."""
-        patience_s = max(self._params.reverse_patience_rtts * self._srtt_s, LEAST_PATIENCE_S)
+        patience_s = self._patience_s()
         for probe in self._open.values():
             if not probe.missed and now >= probe.sent_s + patience_s:
                 probe.missed, self._dead[probe.path] = True, 0
@@ -137,8 +137,16 @@ class ReversePaths:
             if len(self._open) >= MOST_OPEN:
                 del self._open[next(iter(self._open))]
             self._open[number] = Probe(ev, now)
-        self.due_at = min([self._probe_at, *(probe.sent_s + patience_s for probe in self._open.values() if not probe.missed)])
+        self._set_due()
         return ev
+
+    def _patience_s(self) -> float:
+        """How long an answer is waited for."""
+        return max(self._params.reverse_patience_rtts * self._srtt_s, LEAST_PATIENCE_S)
+
+    def _set_due(self) -> None:
+        waiting = [probe.sent_s for probe in self._open.values() if not probe.missed]
+        self.due_at = min(self._probe_at, min(waiting) + self._patience_s()) if waiting else self._probe_at
 
     def postpone(self, now: float) -> None:
         """This host sends to the peer itself, and its own acknowledgements tell about the paths."""
@@ -175,6 +183,7 @@ class ReversePaths:
             self._dead[probe.path] += 1
             if probe.missed or self._dead[probe.path] >= self._params.reverse_successes:
                 del self._dead[probe.path]
+        self._set_due()
         return probe.path
 
 

@@ -139,6 +139,14 @@ def test_a_late_answer_takes_the_verdict_back() -> None:
     assert not way_back.dead
 
 
+def test_nothing_is_due_for_a_probe_that_was_answered() -> None:
+    way_back = reverse()
+    way_back.due(NOW, 1)
+    assert way_back.due_at == NOW + LEAST_PATIENCE_S
+    way_back.answered(NOW + 0.001, 1)
+    assert way_back.due_at == NOW + PARAMS.reverse_probe_min_s
+
+
 def test_an_answer_to_no_probe_is_none() -> None:
     way_back = reverse()
     way_back.due(NOW, 5)
