@@ -18,7 +18,8 @@ def test_thousands_of_packets_through_a_bad_network_arrive_as_they_should() -> N
     assert found["packets"] >= times(50_000)
     assert found["path_deaths"] > 0
     for fault, share in (("lost", million.LOSS), ("duplicated", million.DUPLICATION), ("reordered", million.REORDER)):
-        assert found["channel"][fault] == pytest.approx(share * found["channel"]["sent"], rel=0.1)
+        drawn = share * found["channel"]["sent"]
+        assert found["channel"][fault] == pytest.approx(drawn, abs=5 * drawn**0.5)  # by chance once in a million
 
 
 def test_a_healthy_network_under_full_load_has_no_path_called_bad() -> None:
