@@ -78,7 +78,7 @@ class PortWatch:
                 break
             except OSError as error:
                 if error.errno != errno.ENOBUFS:
-                    raise
+                    raise HostError(f"watching the NIC ports (netlink): {error.strerror}: start the run again") from error
                 self.counters["overruns"] += 1
                 self._ask()
         return taken(self._news)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import socket
 from collections.abc import Iterator
+from itertools import islice
+from typing import Any
 
 from benchmarks.agent_lab import Lab
 from testbed.fabric.namespaces import entered
@@ -52,11 +55,23 @@ def sniffer(net: Lab, name: str) -> Iterator[socket.socket]:
 
 def sent_by(sock: socket.socket, *, own: bool) -> list[bytes]:
     """IPv6 packets that the sniffed host sent (`own`) or got."""
-    packets, wanted = [], socket.PACKET_OUTGOING if own else socket.PACKET_HOST
-    with contextlib.suppress(BlockingIOError):
-        while len(packets) < 500:
-            packet, address = sock.recvfrom(65536)
-            if address[1] == ETH_P_IPV6 and address[2] == wanted and packet[6] in (socket.IPPROTO_UDP, socket.IPPROTO_IPV6):
-                packets.append(packet)
+    wanted, protocols = socket.PACKET_OUTGOING if own else socket.PACKET_HOST, (socket.IPPROTO_UDP, socket.IPPROTO_IPV6)
+    sound = (packet for packet, (_, kind, way, *_) in captured(sock) if (kind, way) == (ETH_P_IPV6, wanted) and packet[6] in protocols)
+    packets = list(islice(sound, 500))
     assert packets
     return packets
+
+
+def captured(sock: socket.socket) -> Iterator[tuple[bytes, tuple[Any, ...]]]:
+    """What a packet socket holds: packets and their addresses.
+
+    When an agent that was stopped has ended, its namespace and the veth pair go, too: the socket says so once, and still holds its packets.
+    """
+    while True:
+        try:
+            yield sock.recvfrom(65536)
+        except BlockingIOError:
+            return
+        except OSError as error:
+            if error.errno != errno.ENETDOWN:
+                raise

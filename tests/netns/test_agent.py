@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hostile_lab import captured
 
 from benchmarks.agent_lab import AgentProcess, Lab, Message, ip, lab
 from testbed.fabric.namespaces import entered
@@ -284,12 +285,7 @@ def capture(net: Lab, name: str, device: str) -> Iterator[socket.socket]:
 
 def received(sock: socket.socket) -> list[bytes]:
     """What the packet socket holds and that came in."""
-    packets = []
-    with contextlib.suppress(BlockingIOError):
-        while True:
-            packet, address = sock.recvfrom(65536)
-            packets += [packet] if address[2] == socket.PACKET_HOST else []
-    return packets
+    return [packet for packet, address in captured(sock) if address[2] == socket.PACKET_HOST]
 
 
 def _dscp(packet: bytes) -> int:
