@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import resource
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -132,7 +133,7 @@ def test_an_argument_that_is_no_text_is_told_even_as_json() -> None:
 
 def test_a_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:
     path = written(tmp_path, pcap_file(ALL * 50))
-    line = f"{sys.executable} -m testbed decode {path} | head -1; echo ${{PIPESTATUS[0]}}"
+    line = f"{shlex.quote(sys.executable)} -m testbed decode {path} | head -1; echo ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=False, timeout=300)
     assert done.stderr == ""
     assert done.stdout.splitlines()[1:] == ["0"]
