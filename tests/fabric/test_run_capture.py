@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 from collections import Counter
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -121,7 +122,8 @@ def test_time_counts_from_the_start_of_the_job(recorded: Outcome) -> None:
     duration_s = json.loads((recorded[2] / "mrc" / "1" / "arm.json").read_text())["duration_s"]
     assert min(times) > 0
     assert max(times) < duration_s + 1
-    assert times == sorted(times)
+    latest = accumulate(times, max)
+    assert all(time_s > before_s - 0.1 for time_s, before_s in zip(times, latest, strict=True)), "see docs/decode.md"
 
 
 @pytest.mark.skipif(shutil.which("tcpdump") is None, reason="no tcpdump on this machine")
