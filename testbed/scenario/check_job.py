@@ -40,13 +40,14 @@ def _rank_problems(job: Lockstep, topology: Topology) -> Iterator[Problem]:
 
 def _list_problems(hosts: Sequence[str], place: Place, topology: Topology, once: str) -> Iterator[Problem]:
     for index, host in enumerate(hosts):
-        unknown = list(_host_problems(host, (*place, index), topology))
+        unknown = list(host_problems(host, (*place, index), topology))
         yield from unknown
         if not unknown and host in hosts[:index]:
             yield Problem((*place, index), f"host {host!r} is there twice", once)
 
 
-def _host_problems(host: str, place: Place, topology: Topology) -> Iterator[Problem]:
+def host_problems(host: str, place: Place, topology: Topology) -> Iterator[Problem]:
+    """One, if the topology has no such host."""
     if host not in topology.hosts:
         yield Problem(place, f"there is no host {host!r} in this topology", did_you_mean(host, topology.hosts, "hosts"))
 
@@ -97,14 +98,14 @@ def _flow_problems(job: Flows, topology: Topology) -> Iterator[Problem]:
 
 
 def _ends_problems(source: str, target: str, place: Place, topology: Topology) -> Iterator[Problem]:
-    yield from _host_problems(source, (*place, "from"), topology)
-    yield from _host_problems(target, (*place, "to"), topology)
+    yield from host_problems(source, (*place, "from"), topology)
+    yield from host_problems(target, (*place, "to"), topology)
     if source == target:
         yield Problem((*place, "to"), f"{source} would send to itself", "name two hosts")
 
 
 def _incast_problems(job: Incast, topology: Topology) -> Iterator[Problem]:
-    unknown = list(_host_problems(job.target, ("job", "to"), topology))
+    unknown = list(host_problems(job.target, ("job", "to"), topology))
     yield from unknown
     if job.victim is not None:
         yield from _victim_problems(job, job.victim, topology)

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from hosts.core import PathSpec
 from hosts.mrc.evs import spread
 from testbed.errors import UsageError
+from testbed.scenario.check_job import host_problems
 from testbed.scenario.derived_links import MRC_ARMS
 from testbed.scenario.problems import Place, Problem, did_you_mean
 from testbed.scenario.schema_deny import DeniedEvs, Deny
@@ -67,7 +68,7 @@ def _link_problems(links: Sequence[str], topology: Topology) -> Iterator[Problem
 def _ev_problems(evs: Sequence[DeniedEvs], topology: Topology, pairs: Sequence[Pair] | None, given: Evs) -> Iterator[Problem]:
     for index, entry in enumerate(evs):
         place, pair = (*DENY, "evs", index), (entry.host, entry.peer)
-        unknown = [*_host_problems(entry.host, (*place, "host"), topology), *_host_problems(entry.peer, (*place, "peer"), topology)]
+        unknown = [*host_problems(entry.host, (*place, "host"), topology), *host_problems(entry.peer, (*place, "peer"), topology)]
         yield from unknown
         if unknown:
             continue
@@ -78,11 +79,6 @@ def _ev_problems(evs: Sequence[DeniedEvs], topology: Topology, pairs: Sequence[P
             yield Problem((*place, "peer"), f"{entry.host} sends nothing to {entry.peer} in this job", hint)
         elif entry.host != entry.peer:
             yield from _number_problems(entry, (*place, "evs"), [ev for qp in given.links(topology, *pair) for ev in qp])
-
-
-def _host_problems(host: str, place: Place, topology: Topology) -> Iterator[Problem]:
-    if host not in topology.hosts:
-        yield Problem(place, f"there is no host {host!r} in this topology", did_you_mean(host, topology.hosts, "hosts"))
 
 
 def _number_problems(entry: DeniedEvs, place: Place, known: Sequence[int]) -> Iterator[Problem]:
