@@ -9,7 +9,7 @@ from typing import Any
 
 import topologies
 from testbed.scenario import Drawn, Fault, Scenario, total_duration_s
-from testbed.scenario.deny import deny_text, ignored_by
+from testbed.scenario.deny import deny_text, ignored_by, no_evs_text
 from testbed.scenario.derived_links import MRC_ARMS
 from testbed.scenario.schema_job import AllReduce, Lockstep
 from testbed.units import counted, format_duration, format_rate, format_share, format_size
@@ -53,7 +53,7 @@ def _deny_lines(scenario: Scenario) -> list[str]:
     if not scenario.deny:
         return []
     ignoring = ignored_by(scenario.arms)
-    tail = f"; {' and '.join(ignoring)} {'have' if len(ignoring) > 1 else 'has'} no EVs and will ignore it" if ignoring else ""
+    tail = f"; {no_evs_text(ignoring)} and will ignore it" if ignoring else ""
     return [f"denylist, from the first packet: {deny_text(scenario.deny.model_dump())}{tail}"]
 
 

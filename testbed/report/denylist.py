@@ -8,7 +8,7 @@ from typing import Any
 from testbed.report.context import label
 from testbed.report.model import ArmRun, Event
 from testbed.report.reading import RunData
-from testbed.scenario.deny import deny_text
+from testbed.scenario.deny import deny_text, no_evs_text
 from testbed.units import counted
 
 MOST_COMMANDS = 20  # of an arm and repeat; the history has them all
@@ -26,7 +26,7 @@ def _of_scenario(data: RunData) -> Iterator[str]:
         return
     ignoring = deny.get("ignored_by")
     arms = [label(str(arm)) for arm in ignoring if str(arm) in data.arms] if isinstance(ignoring, list) else []
-    tail = f" {' and '.join(arms)} {'have' if len(arms) > 1 else 'has'} no EVs and ignored it." if arms else ""
+    tail = f" {no_evs_text(arms)} and ignored it." if arms else ""
     yield f"On the denylist from the first packet: {told}.{tail}"
 
 

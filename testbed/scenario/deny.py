@@ -120,6 +120,11 @@ def ignored_by(arms: Collection[str]) -> list[str]:
     return [arm for arm in arms if arm not in MRC_ARMS]
 
 
+def no_evs_text(arms: Sequence[str]) -> str:
+    """Why such arms ignore a denylist, for the reader: "RC over BGP has no EVs"."""
+    return f"{' and '.join(arms)} {'have' if len(arms) > 1 else 'has'} no EVs"
+
+
 def agent_deny(deny: Deny, topology: Topology, host: str, arm: str) -> dict[str, dict[str, object]]:
     """A host's part of the denylist, as its agent's `config` has it; nothing when it denies nothing, or the arm has no EVs."""
     if arm not in MRC_ARMS:
