@@ -8,6 +8,7 @@ from typing import Any
 
 from hosts.mrc.params import ACK_TIMEOUT_UNIT_S as MRC_ACK_TIMEOUT_UNIT_S
 from hosts.mrc.params import MrcParams
+from hosts.rc.params import ACK_TIMEOUT_UNIT_S as RC_ACK_TIMEOUT_UNIT_S
 from hosts.rc.params import RcParams
 from testbed.report import effects
 from testbed.report.model import ArmRun
@@ -28,7 +29,6 @@ BGP_TIMERS = (
 )  # fmt: skip
 MRC_TIMERS = ("pto_min_s", "rto_min_s", "rto_retries", "probe_interval_s", "probe_successes")  # the second and third of old runs
 SWITCHING: Mapping[str, str] = {"ovs": "Open vSwitch", "frr": "FRR routers"}
-ACK_TIMEOUT_UNIT_S = 4.096e-6  # InfiniBand: local ACK timeout = 4.096 us x 2^exponent
 
 
 def label(arm: str) -> str:
@@ -82,7 +82,7 @@ def datapath(run: ArmRun) -> str:
 def rc_timeout_s(run: ArmRun) -> float | None:
     """The RC agent's ACK timeout in seconds; None if the arm has no RC."""
     exponent = transport_parameters(run).get("timeout_exponent")
-    return ACK_TIMEOUT_UNIT_S * 2**exponent if isinstance(exponent, int) else None
+    return RC_ACK_TIMEOUT_UNIT_S * 2**exponent if isinstance(exponent, int) else None
 
 
 def first_runs(data: RunData) -> list[ArmRun]:
