@@ -59,11 +59,11 @@ class JobSupervisor:
         """Makes QPs in every agent and hands each agent's attributes to all others: MRC's out-of-band exchange."""
         for host, config in self._configs.items():
             self._pool.send(host, self._denials.config(host) if self._denials else config)
-        ready = self._pool.gather("ready", ANSWER_TIMEOUT_S, self._late)
+        ready = self._pool.gather("ready", ANSWER_TIMEOUT_S, self._note)
         if self._denials:
             self._denials.ready(time.monotonic(), {host: answer.get("denied", {}) for host, answer in ready.items()})
         self._pool.send_all({"cmd": "connect", "peers": {host: answer["attributes"] for host, answer in ready.items()}})
-        self._pool.gather("connected", ANSWER_TIMEOUT_S, self._late)
+        self._pool.gather("connected", ANSWER_TIMEOUT_S, self._note)
 
     def start(self, event: str = "job_start") -> float:
         """Orders the first step of this attempt; returns its time (CLOCK_MONOTONIC seconds)."""
@@ -99,9 +99,9 @@ class JobSupervisor:
         where = {"attempt": self.state.attempt, "step": self.state.reached()}
         self._record({"t": time.monotonic(), "source": "run", "event": "job_stop", **where})
         self._pool.send_all({"cmd": "drain"})
-        self._pool.gather("drained", ANSWER_TIMEOUT_S, self._late)
+        self._pool.gather("drained", ANSWER_TIMEOUT_S, self._note)
         self._pool.send_all({"cmd": "stop"})
-        answers = self._pool.gather("stopped", ANSWER_TIMEOUT_S, self._late)
+        answers = self._pool.gather("stopped", ANSWER_TIMEOUT_S, self._note)
         return {host: answer["report"] for host, answer in answers.items()}
 
     def _take(self, host: str, message: Message) -> bool:
@@ -109,17 +109,15 @@ class JobSupervisor:
         kind = message["msg"]
         if kind == "step":
             self.state.completed[host] = message["step"]
-        elif kind == "wrong_sum":
-            self._count_wrong_sum(host, message)
         elif kind == "qp_error":
             self._record_crash(host, message)
             return True
-        elif kind in ANSWERS and self._denials:
-            self._denials.answer(host, message)
+        else:
+            self._note(host, message)
         return False
 
-    def _late(self, host: str, message: Message) -> None:
-        """A message that crossed an abort or a stop: the job is ending anyway, but what it says still counts."""
+    def _note(self, host: str, message: Message) -> None:
+        """What counts at any time, even in a message that crossed an abort or a stop, when the job is ending anyway."""
         if message["msg"] == "wrong_sum":
             self._count_wrong_sum(host, message)
         elif message["msg"] in ANSWERS and self._denials:
@@ -144,7 +142,7 @@ class JobSupervisor:
         """The processes end together; of a lockstep job the work since its last checkpoint is lost; a new attempt needs `restart_s`."""
         again = time.monotonic() + self._restart_s
         self._pool.send_all({"cmd": "abort"})
-        self._pool.gather("aborted", ANSWER_TIMEOUT_S, self._late)
+        self._pool.gather("aborted", ANSWER_TIMEOUT_S, self._note)
         state = self.state
         if self._checkpoint_every is not None:
             state.first_step = restart_step(state.completed, len(self._configs), state.first_step, self._checkpoint_every)
