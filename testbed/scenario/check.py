@@ -43,34 +43,30 @@ def check(draft: Draft) -> list[Problem]:
     problems += of_job + fault_problems(draft.faults, sections.get("run"), sections.get("links"), topology, hosts)
     for index, item in enumerate(sections.get("expect", ())):
         problems += _expect_problems(item, ("expect", index), sections.get("job"))
-    problems += transport_problems(sections["transport"]) if "transport" in sections else []
-    problems += _ev_problems(draft.faults, sections, topology) if topology else []
-    problems += _deny_problems(sections, topology, hosts is not None) if topology else []
+    of_transport = transport_problems(sections["transport"]) if "transport" in sections else []
+    # MRC's defaults where its parameters make no sense
+    given = given_evs(sections["transport"].mrc) if "transport" in sections and not of_transport else Evs()
+    problems += of_transport
+    problems += _ev_problems(draft.faults, given, topology) if topology else []
+    problems += _deny_problems(sections, given, topology, hosts is not None) if topology else []
     problems += bgp_problems(sections["bgp"]) if "bgp" in sections else []
     problems += tier_problems(sections["links"].loss, ("links", "loss"), topology) if topology and "links" in sections else []
     return problems + _fit_problems(sections)
 
 
-def _ev_problems(faults: list[tuple[int, Any]], sections: dict[str, Any], topology: Topology) -> Iterator[Problem]:
-    given = _given_evs(sections)
+def _ev_problems(faults: list[tuple[int, Any]], given: Evs, topology: Topology) -> Iterator[Problem]:
     for index, spec in faults:
         if message := missing_evs(getattr(spec, "evs", ()), topology, given):
             yield Problem(("faults", index, "evs"), message, "see `testbed topo show --paths`, or set transport.mrc.evs")
 
 
-def _deny_problems(sections: dict[str, Any], topology: Topology, job_is_good: bool) -> list[Problem]:
+def _deny_problems(sections: dict[str, Any], given: Evs, topology: Topology, job_is_good: bool) -> list[Problem]:
     """`pairs` needs a job that makes sense."""
     deny = sections.get("deny")
     if not deny:
         return []
     of_job = pairs(sections["job"], topology, sections["run"].duration_s, sections["seed"]) if job_is_good else None
-    return deny_problems(deny, topology, of_job, _given_evs(sections))
-
-
-def _given_evs(sections: dict[str, Any]) -> Evs:
-    """Of MRC's parameters; of their defaults where they make no sense."""
-    makes_sense = "transport" in sections and not transport_problems(sections["transport"])
-    return given_evs(sections["transport"].mrc) if makes_sense else Evs()
+    return deny_problems(deny, topology, of_job, given)
 
 
 def _fit_problems(sections: dict[str, Any]) -> list[Problem]:
