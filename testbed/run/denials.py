@@ -16,7 +16,7 @@ from typing import Any
 from testbed.control import Request
 from testbed.errors import HostError, UsageError
 from testbed.scenario.problems import did_you_mean
-from topologies import Topology, UnknownLink
+from topologies import Topology
 
 Message = dict[str, Any]
 ByPeer = dict[str, list[int]]
@@ -129,14 +129,12 @@ class Denials:
         hosts = [request.host] if request.host is not None and not request.links else list(self._configs)
         if request.do == "list":
             return {host: {"cmd": "evs"} for host in hosts}
-        links, on = [self._link(link) for link in request.links], request.do == "deny"
+        links, on = self._links_of(request), request.do == "deny"
         return {host: {"cmd": "deny", "links": links, "evs": self._numbers(request, host), "deny": on} for host in hosts}
 
-    def _link(self, named: str) -> str:
-        try:
-            return self._topology.link(named).name
-        except UnknownLink as error:
-            raise UsageError(str(error)) from error
+    def _links_of(self, request: Request) -> list[str]:
+        """In the topology's spelling."""
+        return [self._topology.link(named).name for named in request.links]
 
     def _numbers(self, request: Request, host: str) -> ByPeer:
         if host != request.host or request.peer is None:
@@ -167,14 +165,14 @@ class Denials:
             for peer, evs in by_peer.items():
                 known = denied.setdefault(host, {}).setdefault(peer, set())
                 known.update(evs) if on else known.difference_update(evs)
-        links = {self._link(link) for link in pending.request.links}
+        links = set(self._links_of(pending.request))
         self._links = self._links | links if on else self._links - links
         self._book(pending, _without_empty(accepted), None)
         pending.reply.set_result(_without_empty(accepted))
 
     def _take_back(self, pending: _Pending, accepted: Mapping[str, ByPeer], refusal: str) -> None:
         """All or nothing: hosts that did what another refused undo it, as far as it was new to them."""
-        links, on = {self._link(link) for link in pending.request.links}, pending.request.do == "deny"
+        links, on = set(self._links_of(pending.request)), pending.request.do == "deny"
         ways_back = sorted(links - self._links if on else links & self._links)
         undo = {host: self._changed(pending.request.do, host, by_peer) for host, by_peer in accepted.items()}
         undo = {host: by_peer for host, by_peer in undo.items() if by_peer or ways_back}
