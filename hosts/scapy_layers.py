@@ -13,8 +13,7 @@ from typing import Any
 from hosts import wire
 from hosts.wire import Header
 
-DEFAULTS = {("BTH", "pkey"): 0xFFFF, ("TSETH", "type"): 1}
-MRC_OPCODES = 0b110  # bits 7 to 5 of each
+DEFAULTS = {("BTH", "pkey"): 0xFFFF, ("TSETH", "type"): wire.TSETH_TYPE}
 OWN_IN_SCAPY = frozenset({"IPV6", "UDP"})
 
 
@@ -36,7 +35,7 @@ def layers() -> dict[str, Any]:
     for header in wire.HEADERS.values():
         if header.name not in OWN_IN_SCAPY:
             made[header.name] = _layer(header, made)
-    made["BTH"].dispatch_hook = classmethod(lambda cls, raw=b"", *_, **__: roce.BTH if raw and raw[0] >> 5 != MRC_OPCODES else cls)
+    made["BTH"].dispatch_hook = classmethod(lambda cls, raw=b"", *_, **__: roce.BTH if raw and raw[0] >> 5 != wire.MRC_OPCODES else cls)
     split_layers(UDP, roce.BTH, dport=wire.UDP_PORT)  # scapy takes the first layer bound to a port
     for port in sorted(wire.UDP_PORTS, reverse=True):  # the last one bound is the default when building
         bind_layers(UDP, made["BTH"], dport=port)

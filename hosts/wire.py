@@ -160,6 +160,7 @@ HEADERS: Mapping[str, Header] = {
     header.name: header for header in (IPV6, UDP, BTH, METH, TSETH, RETH, IMMDT, AETH, SETH, CC_STATE, NETH, PETH, ERTH, EETH)
 }
 
+MRC_OPCODES = 0b110  # the three bits on the left of an opcode say the kind of transport; RC has 0b000
 WRITE_FIRST, WRITE_MIDDLE, WRITE_LAST, WRITE_LAST_IMM, WRITE_ONLY, WRITE_ONLY_IMM = 0xC6, 0xC7, 0xC8, 0xC9, 0xCA, 0xCB
 ACK, ENDPOINT_REQUEST, ENDPOINT_RESPONSE, SACK, NACK, PROBE = 0xD1, 0xD8, 0xD9, 0xDC, 0xDD, 0xDE
 OPCODES: Mapping[int, str] = {

@@ -10,8 +10,6 @@ from hosts.decode.walk import Layer, Walk
 from hosts.rc import wire as rc
 from hosts.wire import Header
 
-MRC_OPCODES = 0b110  # the three bits on the left of an opcode say the kind of transport; RC has 0b000
-RC_OPCODES = 0b000
 RC_HEADERS: Mapping[int, tuple[Header, ...]] = {
     opcode: (*((wire.RETH,) if opcode in rc.STARTS else ()), *((wire.IMMDT,) if opcode in rc.WITH_IMM else ())) for opcode in rc.WRITES
 } | {rc.ACK: (wire.AETH,)}
@@ -36,7 +34,7 @@ def roce(walk: Walk, ip_at: int, ip: Mapping[str, int], udp: Mapping[str, int]) 
     bth = walk.take(wire.BTH)
     if bth["version"]:
         walk.problem("bad_version", f"BTH's version is {bth['version']}")
-    if bth["opcode"] >> 5 == MRC_OPCODES:
+    if bth["opcode"] >> 5 == wire.MRC_OPCODES:
         walk.packet.entropy = wire.entropy_of(udp["source_port"], ip["flow_label"])
         _mrc(walk, bth, wire.TRIM_REASONS.get(ip["traffic_class"] >> 2, 0), whole_at)
     else:
