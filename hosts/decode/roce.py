@@ -57,14 +57,14 @@ def _mrc(walk: Walk, bth: Mapping[str, int], trimmed: int, whole_at: int | None)
         packet.kind = "probe-reply"
     if trimmed and not is_write:
         walk.problem("not_trimmable", f"its DSCP says that it was trimmed, but a {wire.OPCODES[opcode]} has no data to cut off")
-    packet.says = words.mrc(bth, said, wire.NACK_REASONS.get(trimmed, "") if is_write else "")
     _check_endpoint(walk, bth)
     if trimmed and is_write:
+        packet.says = words.mrc(bth, said, wire.NACK_REASONS[trimmed])
         _check_trimmed(walk)
         return
     _end(walk, bth["pad"], whole_at)
+    packet.says = words.mrc(bth, said, payload_bytes=packet.payload_bytes)
     if is_write:
-        packet.says = words.mrc(bth, said, "", packet.payload_bytes)
         _check_data(walk, said["RETH"]["dma_length"])
     elif packet.payload_bytes:
         walk.problem("overlong", f"{packet.payload_bytes} B lie behind the headers of a {wire.OPCODES[opcode]}, which carries no data")
@@ -78,7 +78,6 @@ def _rc(walk: Walk, bth: Mapping[str, int], whole_at: int | None) -> None:
         return
     packet.kind = "rc-ack" if opcode == rc.ACK else "rc-data"
     said = {header.name: _checked(walk, header) for header in RC_HEADERS[opcode]}
-    packet.says = words.rc_packet(bth, said)
     _end(walk, bth["pad"], whole_at)
     packet.says = words.rc_packet(bth, said, packet.payload_bytes)
 

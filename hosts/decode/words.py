@@ -34,8 +34,8 @@ def head(bth: Mapping[str, int]) -> str:
     return f"{name} to QP {bth['destination_qp']:#x}, PSN {bth['psn']}"
 
 
-def mrc(bth: Mapping[str, int], said: Said, trimmed: str, payload_bytes: int | None = None) -> str:
-    """A packet of MRC; `trimmed` is the reason that its DSCP names."""
+def mrc(bth: Mapping[str, int], said: Said, trimmed: str = "", payload_bytes: int = 0) -> str:
+    """A packet of MRC; `trimmed` is the reason that the DSCP of a Write without its payload names."""
     opcode = bth["opcode"]
     if wire.is_write(opcode):
         return _data(bth, said, trimmed, payload_bytes)
@@ -50,12 +50,11 @@ def mrc(bth: Mapping[str, int], said: Said, trimmed: str, payload_bytes: int | N
     return _endpoint(bth, said.get("ERTH") or said["EETH"])
 
 
-def _data(bth: Mapping[str, int], said: Said, trimmed: str, payload_bytes: int | None) -> str:
+def _data(bth: Mapping[str, int], said: Said, trimmed: str, payload_bytes: int) -> str:
     reth = said["RETH"]
-    size = f"{reth['dma_length'] if payload_bytes is None else payload_bytes} B"
     parts = [
         f"{wire.OPCODES[bth['opcode']]} PSN {bth['psn']} MSN {said['METH']['msn']}",
-        f"{trimmed}: {size} cut off" if trimmed else f"{size} to {reth['va']:#x}",
+        f"{trimmed}: {reth['dma_length']} B cut off" if trimmed else f"{payload_bytes} B to {reth['va']:#x}",
         f"immediate {said['IMMDT']['imm']:#x}" if "IMMDT" in said else "",
         "RTX" if bth["rtx"] else "",
         _stamp(said["TSETH"]["tx_timestamp"]) if "TSETH" in said else "",
@@ -139,13 +138,13 @@ def _syndrome(syndrome: int) -> str:
     return SYNDROMES.get(syndrome, f"syndrome {syndrome:#04x}")
 
 
-def rc_packet(bth: Mapping[str, int], said: Said, payload_bytes: int | None = None) -> str:
+def rc_packet(bth: Mapping[str, int], said: Said, payload_bytes: int) -> str:
     """A packet of RoCE RC."""
     if "AETH" in said:
         return f"RC {_syndrome(said['AETH']['syndrome'])} PSN {bth['psn']}, MSN {said['AETH']['msn']}"
     parts = [
         f"RC {RC_NAMES[bth['opcode']]} PSN {bth['psn']}",
-        "" if payload_bytes is None else f"{payload_bytes} B",
+        f"{payload_bytes} B",
         f"of {said['RETH']['dma_length']} to {said['RETH']['va']:#x}" if "RETH" in said else "",
         f"immediate {said['IMMDT']['imm']:#x}" if "IMMDT" in said else "",
         "asks for an ACK" if bth["a"] else "",
