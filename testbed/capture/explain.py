@@ -6,7 +6,6 @@ import json
 from collections import Counter
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
 from hosts.decode import Packet, as_dict, decode, sentence
 from testbed.capture.reading import Capture, Record
@@ -44,10 +43,6 @@ class Tally:
         yield f"{self.malformed} malformed" + (f": {reasons}" if reasons else "")
         if self.cut:
             yield f"{self.cut} of which the capture kept too little to see all"
-
-    def as_dict(self) -> dict[str, Any]:
-        """For a run's files."""
-        return {"packets": self.packets, "kinds": dict(self.kinds), "malformed": self.malformed, "reasons": dict(self.reasons)}
 
 
 def explained(capture: Capture, tally: Tally, only: Collection[str] = (), as_json: bool = False) -> Iterator[str]:

@@ -49,13 +49,11 @@ class Order:
 
 @dataclass
 class Told:
-    """What became of it. `first_ns`, `last_ns`: of the packets recorded, the wall clock; `limit_ns`: when the file was full."""
+    """What became of it. `limit_ns`: the wall clock when the file was full."""
 
     packets: int = 0
     bytes: int = 0
     dropped: int = 0
-    first_ns: int | None = None
-    last_ns: int | None = None
     limit_ns: int | None = None
 
 
@@ -104,8 +102,6 @@ class Recorder:
         for part in (before, data, behind):
             self._write(part)
         self.told.packets += 1
-        self.told.first_ns = wall_ns if self.told.first_ns is None else self.told.first_ns
-        self.told.last_ns = wall_ns
 
     def _write(self, part: bytes | memoryview) -> None:
         self._file.write(part)
