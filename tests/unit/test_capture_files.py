@@ -141,8 +141,7 @@ def test_a_file_cut_anywhere_gives_what_is_whole_and_says_that_it_is_damaged(who
     for kept in range(4, len(whole)):
         capture, records = read(whole[:kept])
         assert [record.data for record in records] == SOME[: len(records)]
-        between = read(whole[:kept] + b"")[0].damage == ""
-        assert between or "ends within" in capture.damage, kept
+        assert capture.damage == "" or "ends within" in capture.damage, kept  # it may end between two blocks
 
 
 @pytest.mark.parametrize(
