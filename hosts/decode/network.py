@@ -27,8 +27,8 @@ BGP = Header("BGP", ((("marker", 128),), (("length", 16),), (("type", 8),)))
 BFD = Header("BFD", ((("version", 3), ("diagnostic", 5)), (("state", 2), ("flags", 6)), (("detect_multiplier", 8),), (("length", 8),)))
 ICMPV6 = Header("ICMPV6", ((("type", 8),), (("code", 8),), (("checksum", 16),)))
 
-IPV4_TYPE, IPV6_TYPE, VLAN_TYPES = 0x0800, 0x86DD, frozenset({0x8100, 0x88A8})
-OTHER_TYPES: Mapping[int, str] = {IPV4_TYPE: "IPv4", 0x0806: "ARP", 0x88CC: "LLDP", 0x88B5: "a frame that measures a link's rate"}
+IPV4_TYPE, ARP_TYPE, IPV6_TYPE, VLAN_TYPES = 0x0800, 0x0806, 0x86DD, frozenset({0x8100, 0x88A8})
+OTHER_TYPES: Mapping[int, str] = {IPV4_TYPE: "IPv4", ARP_TYPE: "ARP", 0x88CC: "LLDP", 0x88B5: "a frame that measures a link's rate"}
 MIN_FRAME_BYTES = 60  # shorter frames are padded to this (IEEE 802.3), without the check sequence
 USID_SHIFT = 80  # of the first uSID in a destination
 MOST_HEADERS = 8  # IPv6 in IPv6: the fabric has two, and nobody sends more than a few
@@ -81,7 +81,7 @@ def _by_type(walk: Walk, kind: int) -> None:
     if kind == IPV6_TYPE:
         ipv6(walk)
         return
-    walk.packet.kind = {IPV4_TYPE: "ipv4", 0x0806: "arp"}.get(kind, "other")
+    walk.packet.kind = {IPV4_TYPE: "ipv4", ARP_TYPE: "arp"}.get(kind, "other")
     walk.packet.says = OTHER_TYPES.get(kind, f"EtherType {kind:#06x}")
 
 
