@@ -34,10 +34,11 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from testbed import sandbox  # noqa: E402 - found through the line above
+from hosts.wire import DSCP_TRIMMABLE, ECT1  # noqa: E402 - found through the line above
+from testbed import sandbox  # noqa: E402
 from testbed.command import run  # noqa: E402
 from testbed.fabric.bpf import PROGRAM_PIN, LinkProgram, build_bpf, row_of  # noqa: E402
-from testbed.fabric.link_parameters import DSCP_TRIMMABLE, LinkParameters, write  # noqa: E402
+from testbed.fabric.link_parameters import LinkParameters, write  # noqa: E402
 from testbed.fabric.links import ifindex, shaping_batch, veth_batch  # noqa: E402
 from testbed.fabric.namespaces import switch_offloads_off  # noqa: E402
 from testbed.fabric.netlink import Netlink  # noqa: E402
@@ -46,7 +47,6 @@ from testbed.link_settings import MAX_RATE_BPS, LinkSettings  # noqa: E402
 from topologies import Link, build  # noqa: E402
 
 BATCH = 64
-ECT1 = 1
 FAR_BYTES = 1 << 30
 FULL = LinkParameters(
     MAX_RATE_BPS, room_bytes=FAR_BYTES, ecn_min_bytes=FAR_BYTES // 2, ecn_max_bytes=FAR_BYTES, trim_bytes=FAR_BYTES, limit_bytes=FAR_BYTES

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from hosts import wire
 from hosts.core import PathSpec, PeerSpec
 from testbed.errors import UsageError
 
@@ -96,14 +97,14 @@ class SocketSettings:
     """
 
     data_dscp: int
-    control_dscp: int = 46  # one implementer's value of MRC's role CONTROL
+    control_dscp: int = wire.DSCP_CONTROL
     receive_buffer_bytes: int = 8 * MIB
     send_buffer_bytes: int = MIB // 4
-    again_dscp: int = 8  # the same implementer's TRIMMABLE_RETX: MRC's data that is sent again
+    again_dscp: int = wire.DSCP_TRIMMABLE_RETX  # MRC's data that is sent again
 
 
-# MRC's data is trimmable (DSCP 4, one implementer's value); RC's is best effort.
-DATA_DSCP = {"mrc": 4, "rc": 0}
+# MRC's data is trimmable; RC's is best effort.
+DATA_DSCP = {"mrc": wire.DSCP_TRIMMABLE, "rc": 0}
 
 
 @dataclass(frozen=True)

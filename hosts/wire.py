@@ -180,10 +180,13 @@ ENDPOINT_OPS: Mapping[int, str] = {PORT_STATUS_UPDATE: "PORT_STATUS_UPDATE", EV_
 ENDPOINT_QPN = 2  # Endpoint Requests and Responses speak for the whole NIC, so they name no QP of a pair
 
 # The roles are the specification's, the values one implementer's.
+DSCP_CONTROL, DSCP_TRIMMED, DSCP_NO_TRIM, DSCP_TRIMMABLE, DSCP_TRIMMABLE_RETX, DSCP_TRIMMED_LASTHOP = 46, 12, 0, 4, 8, 16
 DSCP_ROLES: Mapping[int, str] = {
-    46: "CONTROL", 12: "TRIMMED", 0: "NO_TRIM", 4: "TRIMMABLE", 8: "TRIMMABLE_RETX", 16: "TRIMMED_LASTHOP",
+    DSCP_CONTROL: "CONTROL", DSCP_TRIMMED: "TRIMMED", DSCP_NO_TRIM: "NO_TRIM", DSCP_TRIMMABLE: "TRIMMABLE",
+    DSCP_TRIMMABLE_RETX: "TRIMMABLE_RETX", DSCP_TRIMMED_LASTHOP: "TRIMMED_LASTHOP",
 }  # fmt: skip
-TRIM_REASONS: Mapping[int, int] = {12: TRIMMED, 16: TRIMMED_LASTHOP}  # by the DSCP that a switch gives to what it trimmed
+# By the DSCP that a switch gives to what it trimmed.
+TRIM_REASONS: Mapping[int, int] = {DSCP_TRIMMED: TRIMMED, DSCP_TRIMMED_LASTHOP: TRIMMED_LASTHOP}
 TRIMMED_DSCPS: Mapping[int, int] = {reason: dscp for dscp, reason in TRIM_REASONS.items()}
 NOT_ECT, ECT1, ECT0, CE = 0, 1, 2, 3  # the low two bits of the traffic class (RFC 3168)
 

@@ -17,9 +17,7 @@ from testbed.fabric.bpf import GENERATORS, MAX_EVS, OUTCOMES, row_of
 from testbed.link_settings import LinkSettings
 from topologies import Link, Topology
 
-# Roles of MRC's traffic classes; the values are one implementer's (docs/mrc.md), the program has them as constants.
-DSCP_CONTROL, DSCP_TRIMMED, DSCP_NO_TRIM, DSCP_TRIMMABLE, DSCP_TRIMMABLE_RETX, DSCP_TRIMMED_LASTHOP = 46, 12, 0, 4, 8, 16
-DSCP_ROUTING = 48  # CS6: BGP and BFD
+DSCP_ROUTING = 48  # CS6: BGP and BFD; the program has it as a constant, as those of MRC's traffic classes (hosts/wire.py)
 CERTAIN = 0xFFFFFFFF  # of a probability in 2^-32: always, not almost always
 Role = Literal["host", "fabric", "last_hop"]
 """Who sends on a link direction: a NIC (which waits: it neither marks nor trims its own packets), a switch to a switch, or to a host."""

@@ -18,21 +18,14 @@ from pathlib import Path
 
 import numpy as np
 
+from hosts.wire import CE, DSCP_CONTROL, DSCP_NO_TRIM, DSCP_TRIMMABLE, DSCP_TRIMMED, DSCP_TRIMMED_LASTHOP, ECT0
 from testbed.command import in_net
 from testbed.command import run as run_command
 from testbed.errors import HostError
 from testbed.fabric import link_parameters
 from testbed.fabric.bpf import ROW, row_of
 from testbed.fabric.fabric import Fabric
-from testbed.fabric.link_parameters import (
-    DSCP_CONTROL,
-    DSCP_NO_TRIM,
-    DSCP_TRIMMABLE,
-    DSCP_TRIMMED,
-    DSCP_TRIMMED_LASTHOP,
-    LinkParameters,
-    Role,
-)
+from testbed.fabric.link_parameters import LinkParameters, Role
 from testbed.fabric.probe import Wire, data_frame, full_payload, traffic_class
 from testbed.link_settings import LinkSettings
 from testbed.reporting import Reporter, SilentReporter
@@ -49,7 +42,6 @@ SCHEDULING_S = 0.002
 _PACKETS = 10_000
 _LEAST_TRIMMED = 500
 _LEAST_WAIT_S = 0.1
-_ECT0, _CE = 2, 3
 
 
 @dataclass(frozen=True)
@@ -164,7 +156,7 @@ def _overload(link: Wire, role: Role, name: str) -> Check:
     parameters = link_parameters.of_settings(link.settings, role)
     if not parameters.limit_bytes:
         return Check(name, "switched off", "switched off", good=True)
-    frame = data_frame(full_payload(link.settings), DSCP_TRIMMABLE, _ECT0)
+    frame = data_frame(full_payload(link.settings), DSCP_TRIMMABLE, ECT0)
     count = max(_LEAST_TRIMMED, 3 * parameters.limit_bytes // len(frame))
     before, drops = link_parameters.counts(link.row), link.qdisc_drops()
     with link.using(parameters):
@@ -198,7 +190,7 @@ class Overload:
     @property
     def marked(self) -> int:
         """Packets that came out with CE."""
-        return sum(traffic_class(frame)[1] == _CE for frame in self.found)
+        return sum(traffic_class(frame)[1] == CE for frame in self.found)
 
     def __str__(self) -> str:
         return (
@@ -231,10 +223,10 @@ def check_marking(link: Wire) -> Check:
     with link.using(ramp):
         link.row["free_at_ns"] = time.monotonic_ns() + seconds * 10**9
         before = int(link.row["free_at_ns"]) - time.monotonic_ns()
-        frames = link.pass_on([data_frame(0, DSCP_TRIMMABLE, _ECT0)] * _PACKETS)
+        frames = link.pass_on([data_frame(0, DSCP_TRIMMABLE, ECT0)] * _PACKETS)
         after = int(link.row["free_at_ns"]) - time.monotonic_ns()
     theory = (before + after) / 2 / (2 * seconds * 10**9)
-    marked = sum(traffic_class(frame)[1] == _CE for frame in frames)
+    marked = sum(traffic_class(frame)[1] == CE for frame in frames)
     return judged_share("marked share", marked, len(frames), theory)
 
 

@@ -12,11 +12,12 @@ import socket
 import sys
 from pathlib import Path
 
+from hosts.wire import DSCP_TRIMMABLE
 from testbed.command import run
 from testbed.errors import HostError
 from testbed.fabric import link_parameters
 from testbed.fabric.bpf import LinkProgram, row_of
-from testbed.fabric.link_parameters import DSCP_TRIMMABLE, LinkParameters
+from testbed.fabric.link_parameters import LinkParameters
 from testbed.fabric.links import ifindex, shaping_batch, verify_port, veth_batch
 from testbed.fabric.namespaces import switch_offloads_off
 from testbed.fabric.netlink import Netlink

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from hosts.wire import DSCP_TRIMMED, DSCP_TRIMMED_LASTHOP
 from testbed import sandbox
 from testbed.cli import main
 from testbed.cli import selftest as command
 from testbed.fabric import selftest
-from testbed.fabric.link_parameters import DSCP_TRIMMED, DSCP_TRIMMED_LASTHOP
 from testbed.fabric.probe import data_frame, full_payload, traffic_class
 from testbed.fabric.selftest import Check, Overload, default_settings, judged_overload, judged_share, sample
 from testbed.link_settings import LinkSettings
