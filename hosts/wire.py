@@ -314,3 +314,16 @@ def build(head: Buffer, bth: Mapping[str, int], extensions: Sequence[tuple[Heade
     body = BTH.pack(**{"pkey": 0xFFFF, "pad": pad, **bth}) + b"".join(header.pack(**values) for header, values in extensions)
     packet = bytes(head) + body + bytes(payload) + bytes(pad)
     return packet + icrc(packet)
+
+
+def build_between(
+    source: bytes,
+    destination: bytes,
+    entropy: int,
+    bth: Mapping[str, int],
+    extensions: Sequence[tuple[Header, Mapping[str, int]]],
+    payload: Buffer = b"",
+) -> bytes:
+    """As `build`, behind the addresses that belong to it."""
+    content = BTH.size_bytes + sum(header.size_bytes for header, _ in extensions) + len(payload) + -len(payload) % 4 + ICRC_BYTES
+    return build(addresses(source, destination, entropy, content), bth, extensions, payload)

@@ -53,10 +53,9 @@ class Forger:
     def _packet(self, source: str, target: str, opcode: int, fields: dict[str, int], payload: bytes, qp: int, bth: dict[str, int]) -> bytes:
         stamped = bool(bth.get("ts"))
         parts = [(header, {k: v for k, v in fields.items() if k in dict(header.fields)}) for header in wire.headers_of(opcode, stamped)]
-        size = wire.BTH.size_bytes + sum(header.size_bytes for header, _ in parts) + len(payload) + -len(payload) % 4 + wire.ICRC_BYTES
         packed = [ipaddress.IPv6Address(STRANGER if self.stranger else source).packed, ipaddress.IPv6Address(target).packed]
-        head = wire.addresses(packed[0], packed[1], self.entropy(), size)
-        return wire.build(head, {"opcode": opcode, "destination_qp": qp, "psn": self.psn(), **bth}, parts, payload)
+        entropy, said = self.entropy(), {"opcode": opcode, "destination_qp": qp, "psn": self.psn(), **bth}
+        return wire.build_between(packed[0], packed[1], entropy, said, parts, payload)
 
     # One packet of each kind
 

@@ -101,14 +101,13 @@ class Wire:
 def data_frame(payload_bytes: int, dscp: int, ecn: int = 0, entropy: int = 0x00030003) -> bytes:
     """A whole Write of MRC over SRv6 between addresses that no table knows, so that it ends behind the link."""
     extensions: list[tuple[wire.Header, dict[str, int]]] = [(header, {}) for header in wire.headers_of(wire.WRITE_MIDDLE, timestamped=True)]
-    content = wire.BTH.size_bytes + sum(header.size_bytes for header, _ in extensions) + payload_bytes + wire.ICRC_BYTES
     address = bytes.fromhex("fd00" + "00" * 13 + "fe")
-    head = wire.addresses(address, address, entropy, content)
-    inner = wire.build(head, {"opcode": wire.WRITE_MIDDLE, "ts": 1}, extensions, bytes(payload_bytes))
+    inner = wire.build_between(address, address, entropy, {"opcode": wire.WRITE_MIDDLE, "ts": 1}, extensions, bytes(payload_bytes))
     number = int.from_bytes(address, "big")
     outer = wire.IPV6.pack(
-        version=6, traffic_class=dscp << 2 | ecn, payload_length=len(inner), next_header=41, hop_limit=1, source=number, destination=number
-    )
+        version=6, traffic_class=dscp << 2 | ecn, payload_length=len(inner), next_header=wire.PROTOCOL_IPV6, hop_limit=1,
+        source=number, destination=number,
+    )  # fmt: skip
     return _NO_ADDRESSES + _IPV6_TYPE.to_bytes(2, "big") + outer + inner
 
 

@@ -10,7 +10,7 @@ import wire_samples
 from fuzzing import mutated, seeded, times
 from hypothesis import given
 from hypothesis import strategies as st
-from wire_samples import FRAMES, MRC, RC, TRIMMED, ethernet, framed
+from wire_samples import FRAMES, MRC, RC, TRIMMED, classed, ethernet, framed
 
 from hosts import wire
 from hosts.decode import KINDS, LINK_TYPES, REASONS, Packet, as_dict, decode, sentence
@@ -101,9 +101,7 @@ def test_a_mark_is_told() -> None:
 
 def with_class(name: str, inner: int, outer: int) -> str:
     """What is told of a packet with these traffic classes."""
-    packet = bytearray(MRC[name])
-    packet[0:2] = (0x6000 | inner << 4).to_bytes(2, "big")
-    return decode(framed(bytes(packet), traffic_class=outer)).traffic_class
+    return decode(framed(classed(MRC[name], inner), traffic_class=outer)).traffic_class
 
 
 @pytest.mark.parametrize(
@@ -211,15 +209,12 @@ def test_a_wrong_icrc_is_told_with_both_values() -> None:
 
 
 def test_a_trimmed_packet_with_a_payload_left_is_no_sound_one() -> None:
-    inner = bytearray(MRC["Write Middle"])
-    inner[0:2] = (0x6000 | wire.TRIMMED_DSCPS[wire.TRIMMED] << 6).to_bytes(2, "big")
-    assert reasons(decode(framed(bytes(inner)))) == ["trimmed_payload"]
+    inner = classed(MRC["Write Middle"], wire.TRIMMED_DSCPS[wire.TRIMMED] << 2)
+    assert reasons(decode(framed(inner))) == ["trimmed_payload"]
 
 
 def test_only_data_can_be_trimmed() -> None:
-    inner = bytearray(MRC["Probe"])
-    inner[0:2] = (0x6000 | wire.TRIMMED_DSCPS[wire.TRIMMED] << 6).to_bytes(2, "big")
-    packet = decode(framed(bytes(inner)))
+    packet = decode(framed(classed(MRC["Probe"], wire.TRIMMED_DSCPS[wire.TRIMMED] << 2)))
     assert (packet.kind, reasons(packet)) == ("probe", ["not_trimmable"])
 
 

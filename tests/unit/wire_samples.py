@@ -24,10 +24,13 @@ Extensions = list[tuple[wire.Header, Mapping[str, int]]]
 
 def inner(opcode: int, extensions: Extensions, payload: bytes = b"", dscp: int = CONTROL, qp: int = 0x22, **bth: int) -> bytes:
     """An inner packet by the tables, from its IPv6 header to its ICRC."""
-    content = wire.BTH.size_bytes + sum(header.size_bytes for header, _ in extensions) + (len(payload) + 3 & ~3) + wire.ICRC_BYTES
-    head = bytearray(wire.addresses(ipaddress.IPv6Address(SOURCE).packed, ipaddress.IPv6Address(TARGET).packed, ENTROPY, content))
-    head[0:2] = (0x6000 | dscp << 6).to_bytes(2, "big")
-    return wire.build(head, {"opcode": opcode, "destination_qp": qp, **bth}, extensions, payload)
+    ends = ipaddress.IPv6Address(SOURCE).packed, ipaddress.IPv6Address(TARGET).packed
+    return classed(wire.build_between(*ends, ENTROPY, {"opcode": opcode, "destination_qp": qp, **bth}, extensions, payload), dscp << 2)
+
+
+def classed(packet: bytes, traffic_class: int) -> bytes:
+    """An inner packet with another traffic class, which its ICRC leaves out."""
+    return (0x6000 | traffic_class << 4).to_bytes(2, "big") + packet[2:]
 
 
 def write(opcode: int, timestamped: bool = True, **bth: int) -> bytes:
