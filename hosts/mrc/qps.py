@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 from hosts.core import Completion, QpError, Transmit, Turns, taken
+from hosts.mrc.ev import Ev
 from hosts.mrc.evs import numbers_text
 from hosts.mrc.receiver import ReceiveQp
 from hosts.mrc.sender import SendQp
@@ -61,20 +62,23 @@ class SendQps:
 
     def refusal(self, links: Collection[str], ev_numbers: Collection[int]) -> str | None:
         """Why these EVs cannot be denied, if they cannot. UsageError: there is no such EV."""
-        found = ((qp, qp.named(links, numbers)) for qp, numbers in self._own(ev_numbers))
+        found = self._named(links, ev_numbers)
         return next((why for qp, evs in found if evs and (why := qp.verdicts.refusal(evs)) is not None), None)
 
     def deny(self, now: float, links: Collection[str], ev_numbers: Collection[int], on: bool) -> list[int]:
-        """Denies (`on`) or allows these EVs and those over these links; returns their numbers. UsageError as `SendQp.deny`."""
-        return [number for qp, numbers in self._own(ev_numbers) for number in qp.deny(now, links, numbers, on)]
+        """Denies (`on`) or allows these EVs and those over these links; returns their numbers. UsageError as `Verdicts.deny`."""
+        found = self._named(links, ev_numbers)
+        for qp, evs in found:
+            qp.verdicts.deny(now, evs, on)
+        return [ev.index for _, evs in found for ev in evs]
 
-    def _own(self, ev_numbers: Collection[int]) -> list[tuple[SendQp, list[int]]]:
-        """Each QP with the numbers that are its own; UsageError if one is nobody's."""
+    def _named(self, links: Collection[str], ev_numbers: Collection[int]) -> list[tuple[SendQp, list[Ev]]]:
+        """Each QP with those of its EVs that have these numbers or use one of these links; UsageError if a number is nobody's."""
         unknown = sorted(number for number in ev_numbers if all(qp.evs.numbered(number) is None for qp in self.qps))
         if unknown:
             known = numbers_text(ev for qp in self.qps for ev in qp.evs.evs)
             raise UsageError(f"there is no EV {unknown[0]} to {self.peer}: its EVs are {known}")
-        return [(qp, [number for number in ev_numbers if qp.evs.numbered(number) is not None]) for qp in self.qps]
+        return [(qp, qp.evs.named(links, ev_numbers)) for qp in self.qps]
 
     @property
     def base_rtt_s(self) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from random import Random
 
 from hosts import wire
@@ -11,7 +11,7 @@ from hosts.core import Event, PathSpec, QpError, Transmit
 from hosts.mrc.backoff import Backoff
 from hosts.mrc.congestion import Congestion
 from hosts.mrc.ev import Ev
-from hosts.mrc.evs import EvSet, numbers_text
+from hosts.mrc.evs import EvSet
 from hosts.mrc.frames import Framer, NackFields, SackFields
 from hosts.mrc.idle import IdleProbes, Lifeline
 from hosts.mrc.loss import Allowance, Flight, Packet, Tx
@@ -22,7 +22,6 @@ from hosts.mrc.repair import Repair
 from hosts.mrc.sent import Sent
 from hosts.mrc.verdicts import PathHistory, Verdicts
 from hosts.wire import A_BIT, DUPLICATE, HELD, PSN_MASK, RTX_BIT, SKIP_NONE, TS_BIT, timestamp, unwrap
-from testbed.errors import UsageError
 
 
 class SendQp:
@@ -314,33 +313,12 @@ class SendQp:
         late, self._look_at = self.flight.overdue(now)
         self._urgent.extend((tx.packet, None) for tx in late)
 
-    # From outside: ports, the administrator
+    # From outside: ports
 
     def on_ports(self, now: float, local_down: int, peer_down: int) -> None:
         """These NIC ports are down (bit i is port i), here and at the peer: what is under way on them is sent again on others."""
         if self.error is None and (cut := self.verdicts.ports(now, local_down, peer_down)):
             self._repair.withdraw(cut)
-
-    def named(self, links: Collection[str], ev_numbers: Collection[int]) -> list[Ev]:
-        """The EVs with these numbers, and those whose path uses one of these links.
-
-        Raises:
-            UsageError: the QP has no such EV.
-        """
-        unknown = sorted(number for number in ev_numbers if self.evs.numbered(number) is None)
-        if unknown:
-            raise UsageError(f"QP {self.qp} to {self.peer} has no EV {unknown[0]}: its EVs are {numbers_text(self.evs.evs)}")
-        return self.evs.named(links, ev_numbers)
-
-    def deny(self, now: float, links: Collection[str], ev_numbers: Collection[int], on: bool) -> list[int]:
-        """Denies (`on`) or allows the EVs that `named` gives; returns their numbers.
-
-        Raises:
-            UsageError: there is no such EV, or none to send on would be left; nothing has changed.
-        """
-        found = self.named(links, ev_numbers)
-        self.verdicts.deny(now, found, on)
-        return [ev.index for ev in found]
 
     # Timers
 
