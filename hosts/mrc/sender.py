@@ -37,12 +37,12 @@ class SendQp:
         self.peer, self.qp = peer, qp
         first_psn = rng.randrange(1 << wire.PSN_BITS) if params.initial_psn < 0 else params.initial_psn
         self.evs = EvSet(paths, params, rng, place)
-        self._alone = params.qps == 1
-        self._congestion, self.rtt, self.window = congestion, congestion.rtt, congestion.window
+        self.rtt, self.window = congestion.rtt, congestion.window
         self.idle, self.lifeline = IdleProbes(self.evs, params), Lifeline(self.evs, params)
         self.allowance = Allowance(params, self.rtt)
         self.flight = Flight(self.allowance)
         congestion.join(self.flight, self.evs)
+        self._under_way = self.flight if params.qps == 1 else congestion  # counts what takes of the window
         self.verdicts = Verdicts(self.evs, params, self.rtt, self.allowance, PathHistory(peer, qp, events))
         self.error: QpError | None = None
         self.tx_packets = self.rtx_packets = self.trimmed_packets = self.marked_packets = 0
@@ -98,8 +98,7 @@ class SendQp:
         """Whether `transmit` may have something to send: not while the window is full, once `transmit` has seen that it is."""
         if self._urgent or self.evs.probed or self.idle.pending or self.lifeline.pending:
             return self.error is None
-        under_way = self.flight if self._alone else self._congestion
-        return self._outgoing.ready and not (self._limited and under_way.count + 1 > self.window.cwnd_packets)
+        return self._outgoing.ready and not (self._limited and self._under_way.count + 1 > self.window.cwnd_packets)
 
     def transmit(self, now: float) -> Iterator[Transmit]:
         """What may be sent now: copies, due probes, retransmissions, new data."""
@@ -119,8 +118,7 @@ class SendQp:
             if packet.psn in self._outgoing.packets:
                 packet.queued = False  # the copy is its retransmission
                 yield self._send(packet, now, stamp, wanted)
-        cwnd_packets, following = self.window.cwnd_packets, self._outgoing.next
-        under_way = self.flight if self._alone else self._congestion
+        under_way, cwnd_packets, following = self._under_way, self.window.cwnd_packets, self._outgoing.next
         while under_way.count + 1 <= cwnd_packets:
             next_packet = following(self._mpr)
             if next_packet is None:
