@@ -17,10 +17,11 @@ class Backoff:
     the QP fails.
     """
 
-    __slots__ = ("_ack_timeout_s", "_base_s", "_params", "_refused_s", "_retries", "_rtt", "_timeouts")
+    __slots__ = ("_ack_timeout_s", "_backstop_s", "_base_s", "_params", "_refused_s", "_retries", "_rtt", "_timeouts")
 
     def __init__(self, params: MrcParams, rtt: RttEstimator) -> None:
-        self._params, self._rtt, self._ack_timeout_s = params, rtt, params.ack_timeout_s
+        self._params, self._rtt = params, rtt
+        self._ack_timeout_s, self._backstop_s = params.ack_timeout_s, params.backstop_s  # once: each NACK asks
         self._timeouts = self._retries = 0
         self._base_s = float("-inf")  # when the last timeout passed, or the peer was last heard
         self._refused_s: float | None = None  # since when the peer is heard, but acknowledges nothing
@@ -71,7 +72,7 @@ class Backoff:
         if self._refused_s is None:
             self._refused_s = now
         refused_s = now - self._refused_s
-        return f"no data acknowledged for {refused_s:.3g} s, though the peer answers" if refused_s > self._params.backstop_s else None
+        return f"no data acknowledged for {refused_s:.3g} s, though the peer answers" if refused_s > self._backstop_s else None
 
     def progress(self, now: float) -> None:
         """Data was acknowledged."""
