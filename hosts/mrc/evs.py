@@ -69,7 +69,6 @@ class EvSet:
 
     __slots__ = (
         "_floor",
-        "_helps",
         "_numbered",
         "_params",
         "_planes",
@@ -96,7 +95,7 @@ class EvSet:
         self._floor = min(params.ev_min_active or max(1, len(self.evs) // FLOOR_SHARE), len(self.evs))
         self._probe_id = rng.randrange(PROBE_ID_MASK + 1)
         self._probe_at: float | None = None
-        self._stale = self._helps = False
+        self._stale = False
         self.arrange()
 
     def __len__(self) -> int:
@@ -152,7 +151,7 @@ class EvSet:
             ev.state = state
             ev.expect(PROBE)
             self.put_out((ev,))
-        elif self._helps:
+        elif self.good_count < self._floor:
             self.arrange()
         return first
 
@@ -179,7 +178,6 @@ class EvSet:
         if missing > 0:
             reserve = [ev for ev in self.probed if not ev.down]
             helpers = sorted(reserve, key=lambda ev: ev.retired_at)[:missing]
-        self._helps = missing > 0
         self.rotation.arrange(self._planes, helpers if helpers or self.good_count else self._last_resort())
 
     def _last_resort(self) -> list[Ev]:
