@@ -20,7 +20,7 @@ class Ev:
 
     __slots__ = (
         "acked_order", "asked", "cause", "down", "index", "last_tx_s", "lost_packets", "marked_packets", "misses", "out", "path",
-        "probe_at", "probe_id", "probe_open", "probes_answered", "probes_sent", "proof", "retired_at", "rtt_s", "sent", "state",
+        "probe_at", "probe_id", "probes_answered", "probes_sent", "proof", "retired_at", "rtt_s", "sent", "state",
         "trimmed_packets", "tx_packets", "was_good",
     )  # fmt: skip
 
@@ -36,8 +36,8 @@ class Ev:
         self.probes_sent = self.probes_answered = self.misses = 0  # of the last two: in a row
         self.last_tx_s: float | None = None
         self.retired_at = self.probe_at = float("-inf")
-        self.probe_id, self.probe_open, self.proof = -1, False, PROBE
-        self.asked: dict[int, float] = {}  # when its newest probes were sent, by their numbers
+        self.probe_id, self.proof = -1, PROBE
+        self.asked: dict[int, float] = {}  # when its newest probes without an answer were sent, by their numbers
         self.rtt_s = 0.0  # smoothed; 0 = unknown
 
     @property
@@ -51,5 +51,5 @@ class Ev:
 
     def expect(self, proof: str) -> None:
         """What brings it back begins anew: `proof` PROBE or PORT_UP."""
-        self.proof, self.probes_answered, self.misses, self.probe_open = proof, 0, 0, False
+        self.proof, self.probes_answered, self.misses = proof, 0, 0
         self.asked.clear()

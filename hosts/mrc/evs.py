@@ -209,9 +209,9 @@ class EvSet:
     def due_probes(self, now: float, srtt_s: float) -> Iterator[Ev]:
         """The EVs to probe now, each with a fresh `probe_id`; a probe without answer until now ends the row of successes."""
         for ev in [ev for ev in self.probed if ev.probe_at <= now]:
-            if ev.probe_open:
+            if ev.probe_id in ev.asked:
                 ev.probes_answered, ev.misses = 0, ev.misses + 1
-            ev.probe_id, ev.probe_open = self.idle_probe(ev), True
+            ev.probe_id = self.idle_probe(ev)
             ev.asked[ev.probe_id] = now
             if len(ev.asked) > LATE_PROBES:
                 del ev.asked[next(iter(ev.asked))]
@@ -235,7 +235,7 @@ class EvSet:
                 if probe_id != ev.probe_id:
                     ev.rtt_s = max(ev.rtt_s, now - sent_s)
                     return ev, False
-                ev.probe_open, ev.misses = False, 0
+                ev.misses = 0
                 ev.probes_answered += 1
                 needed = self._params.port_up_probes if ev.proof == PORT_UP else self._params.probe_successes
                 return ev, ev.probes_answered >= needed
