@@ -11,8 +11,6 @@ Said = Mapping[str, Mapping[str, int]]
 """Fields by header."""
 
 UNIT_US = 1e6 / wire.TIMESTAMP_HZ
-MPR_UNIT, RECEIVED_UNIT_BYTES = 128, 256
-ALL_PORTS = (1 << 32) - 1  # ERTH.port_mask
 MOST_RANGES = 6  # of a SACK's bitmap; more of them would make a line that nobody reads
 M_WORDS: Mapping[int, str] = {wire.SKIP_NONE: "", wire.SKIP_ONCE: "SKIP_ONCE", wire.ALWAYS_SKIP: "ALWAYS_SKIP"}
 FLAG_WORDS: Mapping[int, str] = {wire.HELD: "held back", wire.DUPLICATE: "a duplicate came", wire.NACKED: "NACKed data is still missing"}
@@ -68,8 +66,8 @@ def _sack(bth: Mapping[str, int], seth: Mapping[str, int], state: Mapping[str, i
         _sack_of(bth, seth) + f", all up to PSN {seth['cack_psn']}" + (f" and {also}" if also else ""),
         M_WORDS.get(seth["m"], ""),
         *(text for bit, text in FLAG_WORDS.items() if seth["cc_flags"] & bit),
-        f"window {seth['mpr'] * MPR_UNIT}",
-        f"{state['rcvd_bytes'] * RECEIVED_UNIT_BYTES} B received",
+        f"window {seth['mpr'] * wire.MPR_UNIT}",
+        f"{state['rcvd_bytes'] * wire.RECEIVED_UNIT_BYTES} B received",
         f"penalty {state['rcv_cwnd_pen']}" if state["rcv_cwnd_pen"] else "",
         f"port {_ports(seth['down_ports'])} down" if seth["down_ports"] else "",
         _stamp(state["tx_timestamp"]),
@@ -118,10 +116,10 @@ def _endpoint(bth: Mapping[str, int], said: Mapping[str, int]) -> str:
 
 def _reachable(mask: int) -> str:
     """A mask of 32 ports; those that a NIC does not have may be 1 or 0."""
-    down = ~mask & ALL_PORTS
+    down = ~mask & wire.ALL_PORTS
     if not mask or not down:
         return "all ports" if mask else "no port"
-    return f"all ports but {_ports(down)}" if down.bit_count() <= ALL_PORTS.bit_count() // 2 else f"port {_ports(mask)}"
+    return f"all ports but {_ports(down)}" if down.bit_count() <= wire.ALL_PORTS.bit_count() // 2 else f"port {_ports(mask)}"
 
 
 def _ports(mask: int) -> str:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from hosts.commands import Fields
-from hosts.mrc.params import MOST_MPR_UNITS, MPR_UNIT
-from hosts.wire import PSN_MASK, QP_MASK, UDP_PORTS
+from hosts.mrc.params import MOST_MPR_PACKETS
+from hosts.wire import MPR_UNIT, PSN_MASK, QP_MASK, UDP_PORTS
 from testbed.errors import UsageError
 
 VERSION = 1  # of these attributes: both ends must agree upon their meaning (ours; how MRC exchanges them is not published)
@@ -37,7 +37,7 @@ def parse(peer: str, raw: Mapping[str, Any], host: str, qps: int, sends_to_us: b
     """
     told = Fields(raw, f"$.peers.{peer}")
     told.whole("version", VERSION, VERSION)
-    mpr_packets, udp_port = told.whole("mpr_packets", MPR_UNIT, MOST_MPR_UNITS * MPR_UNIT), told.whole("udp_port", 1, 0xFFFF)
+    mpr_packets, udp_port = told.whole("mpr_packets", MPR_UNIT, MOST_MPR_PACKETS), told.whole("udp_port", 1, 0xFFFF)
     if mpr_packets % MPR_UNIT:
         raise UsageError(f"{told.where}.mpr_packets is {mpr_packets}: give a multiple of {MPR_UNIT}")
     if udp_port not in UDP_PORTS:

@@ -18,7 +18,7 @@ from hosts.mrc.evs import EvSet
 from hosts.mrc.frames import EndpointFields, Framer, Head, Malformed, SackFields, parse_endpoint
 from hosts.mrc.params import MrcParams
 from hosts.mrc.reverse import NEVER, Alarm, ReversePaths
-from hosts.wire import ENDPOINT_REQUEST, ENDPOINT_RESPONSE, EV_PROBE, PORT_STATUS_UPDATE, PSN_MASK
+from hosts.wire import ALL_PORTS, ENDPOINT_REQUEST, ENDPOINT_RESPONSE, EV_PROBE, PORT_STATUS_UPDATE, PSN_MASK
 
 # The PSN of an Endpoint Request is not published. Ours numbers all that a host sends, from a number of the out-of-band exchange; a
 # response repeats it. An update whose number is farther from the newest than this is none of this connection.
@@ -27,7 +27,6 @@ MOST_READY = 1024  # requests and responses that wait to be sent
 MOST_OPEN = 256  # updates whose answer may still come
 # Updates that are obeyed: forged ones could else move the EVs, and fill the history, as often as packets come. What is left out SACKs tell.
 UPDATES_A_S, UPDATES_AT_ONCE = 10.0, 64.0
-ALL_PORTS = (1 << 32) - 1  # ERTH.port_mask
 SOURCE = slice(wire.IPV6.byte_offset("source"), wire.IPV6.byte_offset("destination"))
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from difflib import get_close_matches
 from typing import Any
 
-from hosts.wire import UDP_PORT, UDP_PORTS
+from hosts.wire import MPR_UNIT, PSN_BITS, UDP_PORT, UDP_PORTS
 from testbed.errors import UsageError
 
 ENDLESS = 1e18  # no parameter has a meaning beyond
@@ -17,7 +17,8 @@ ACK_TIMEOUT_UNIT_S = 1.024e-6  # MRC's API
 FOR_EVER = 25  # of `exponential_retries`, as MRC's API has it
 MOST_WAIT_DOUBLINGS = 6  # of the ACK timeout (ours): a QP that retries for ever still tries
 MOST_QPS = 16
-MPR_UNIT, MOST_MPR_UNITS = 128, 32  # of the receiver's window, in packets (MRC.md: 32 units = 4,096)
+MOST_MPR_UNITS = 32  # of the receiver's window (MRC.md: 4,096 packets)
+MOST_MPR_PACKETS = MOST_MPR_UNITS * MPR_UNIT
 
 
 @dataclass(frozen=True)
@@ -126,8 +127,8 @@ class MrcParams:
             (not 1 <= self.payload_bytes <= 61_440, "payload_bytes must be 1 to 61440"),
             (self.udp_port not in UDP_PORTS, f"udp_port must be one of {sorted(UDP_PORTS)}"),
             (
-                self.mpr_packets % MPR_UNIT != 0 or not 1 <= self.mpr_packets // MPR_UNIT <= MOST_MPR_UNITS,
-                "mpr_packets must be a multiple of 128, 128 to 4096",
+                self.mpr_packets % MPR_UNIT != 0 or not MPR_UNIT <= self.mpr_packets <= MOST_MPR_PACKETS,
+                f"mpr_packets must be a multiple of {MPR_UNIT}, {MPR_UNIT} to {MOST_MPR_PACKETS}",
             ),
             (not 0 <= self.receiver_penalty <= 127, "receiver_penalty must be 0 to 127"),
             (not 0 <= self.evs <= MOST_EVS, f"evs must be 0 (one a path) to {MOST_EVS}"),
@@ -141,7 +142,7 @@ class MrcParams:
             (not 0 <= self.ack_timeout_exponent <= 31, "ack_timeout_exponent must be 0 to 31"),
             (not 0 <= self.linear_retries <= 7, "linear_retries must be 0 to 7"),
             (not 0 <= self.exponential_retries <= FOR_EVER, f"exponential_retries must be 0 to {FOR_EVER} (for ever)"),
-            (not -1 <= self.initial_psn < 1 << 24, "initial_psn must have 24 bits, or be -1"),
+            (not -1 <= self.initial_psn < 1 << PSN_BITS, f"initial_psn must have {PSN_BITS} bits, or be -1"),
             (not 0 <= self.idle_probes <= 1000, "idle_probes must be 0 to 1000"),
             (not 0 <= self.probe_jitter < 1, "probe_jitter must be 0 to 1"),
         ]

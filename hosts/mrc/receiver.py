@@ -7,16 +7,18 @@ from collections.abc import Iterator
 
 from hosts.core import Completion, PathSpec, Transmit
 from hosts.mrc.frames import Framer, NackFields, SackFields
-from hosts.mrc.params import MOST_MPR_UNITS, MPR_UNIT, MrcParams
+from hosts.mrc.params import MOST_MPR_PACKETS, MrcParams
 from hosts.mrc.reverse import ReversePaths
 from hosts.wire import (
     A_BIT,
     BITMAP_BITS,
     DUPLICATE,
     HELD,
+    MPR_UNIT,
     NACKED,
     PSN_MASK,
     PSN_OOR_WINDOW,
+    RECEIVED_UNIT_BYTES,
     RTX_BIT,
     SACK_PORTS,
     SKIP_NONE,
@@ -24,8 +26,7 @@ from hosts.wire import (
     unwrap,
 )
 
-RECEIVED_UNIT_BYTES = 256
-MOST_EARLY = MOST_MPR_UNITS * MPR_UNIT  # packets beyond the window: MRC's largest window; who sends farther ahead is no peer of ours
+MOST_EARLY = MOST_MPR_PACKETS  # packets beyond the window: MRC's largest window; who sends farther ahead is no peer of ours
 MOST_READY = 1024  # SACKs and NACKs that wait; a flood of duplicates or probes asks for more than can be sent, and the newest say most
 
 

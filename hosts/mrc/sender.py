@@ -16,12 +16,12 @@ from hosts.mrc.frames import Framer, NackFields, SackFields
 from hosts.mrc.idle import IdleProbes, Lifeline
 from hosts.mrc.loss import Allowance, Flight, Packet, Tx
 from hosts.mrc.message import Outgoing
-from hosts.mrc.params import MOST_MPR_UNITS, MPR_UNIT, MrcParams
+from hosts.mrc.params import MOST_MPR_UNITS, MrcParams
 from hosts.mrc.recovery import REFUSED, TRIMMED, Recoveries
 from hosts.mrc.repair import Repair
 from hosts.mrc.sent import Sent
 from hosts.mrc.verdicts import PathHistory, Verdicts
-from hosts.wire import A_BIT, DUPLICATE, HELD, PSN_MASK, RTX_BIT, SKIP_NONE, TS_BIT, timestamp, unwrap
+from hosts.wire import A_BIT, DUPLICATE, HELD, MPR_UNIT, PSN_MASK, RTX_BIT, SKIP_NONE, TS_BIT, timestamp, unwrap
 
 
 class SendQp:

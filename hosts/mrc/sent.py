@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from array import array
 
-from hosts.mrc.params import MOST_MPR_UNITS, MPR_UNIT
+from hosts.mrc.params import MOST_MPR_PACKETS
 
 STAMP_SHIFT = 32  # above the EV's 32 bits
 ELDER_LIMIT = 1024  # replaced transmissions remembered
-REMEMBERED = MOST_MPR_UNITS * MPR_UNIT  # PSNs: as many as the widest window of a peer lets be under way
+REMEMBERED = MOST_MPR_PACKETS  # PSNs: as many as the widest window of a peer lets be under way
 NEVER = (1 << 64) - 1  # of a PSN that was not sent: more bits than any EV and timestamp have
 
 
