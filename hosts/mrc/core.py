@@ -180,7 +180,7 @@ class MrcCore:
             wrong = qp.on_trimmed(head.entropy, flags_psn & PSN_MASK, stamp, va, rkey, length, head.trimmed)
         else:
             payload = datagram[start:end]
-            wrong = qp.on_data(now, head.entropy, flags_psn, stamp, va, rkey, payload, imm, head.marked, qp.completed)
+            wrong = qp.on_data(now, head.entropy, flags_psn, stamp, va, rkey, payload, imm, head.marked)
         if wrong is not None:
             self._drops[wrong] += 1
 

@@ -79,7 +79,6 @@ class ReceiveQp:
         payload: memoryview,
         imm: int | None,
         marked: bool,
-        done: list[Completion],
     ) -> str | None:
         """Places one data packet. Returns the reason to count when it was refused, else None.
 
@@ -104,7 +103,7 @@ class ReceiveQp:
         self._region[start : start + len(payload)] = payload
         self.received_packets += 1
         self._received_bytes += len(payload)
-        self._count_in(now, psn, entropy, stamp, imm, flags_psn & A_BIT != 0, done)
+        self._count_in(now, psn, entropy, stamp, imm, flags_psn & A_BIT != 0)
         if marked:
             self._acknowledge(held=False, skip=SKIP_ONCE)
         elif flags_psn & RTX_BIT:  # its EV is news that the sender must not lose in a batch
@@ -144,21 +143,21 @@ class ReceiveQp:
         self.nacks_sent += 1
         return None
 
-    def _count_in(self, now: float, psn: int, entropy: int, stamp: int, imm: int | None, asked: bool, done: list[Completion]) -> None:
+    def _count_in(self, now: float, psn: int, entropy: int, stamp: int, imm: int | None, asked: bool) -> None:
         """Books a new packet, with what it completes."""
         ahead = psn - self._cack - 1
         if imm is not None:
             self._imms[psn] = imm
-        completed, in_order = len(done), self._mask == 0 and ahead == 0
+        completed, in_order = len(self.completed), self._mask == 0 and ahead == 0
         if ahead == 0:
-            self._advance(done)
+            self._advance()
         else:
             self._mask |= 1 << ahead
             if self._nacked:
                 self._nacked &= ~(1 << ahead)
-        self._note(now, psn, entropy, stamp, in_order, asked or imm is not None or len(done) > completed)
+        self._note(now, psn, entropy, stamp, in_order, asked or imm is not None or len(self.completed) > completed)
 
-    def _advance(self, done: list[Completion]) -> None:
+    def _advance(self) -> None:
         """The next expected PSN arrived: moves the cumulative PSN over all that follow without a gap."""
         mask = self._mask | 1
         run = (~mask & (mask + 1)).bit_length() - 1  # trailing ones
@@ -168,7 +167,7 @@ class ReceiveQp:
         first, self._cack = self._cack + 1, self._cack + run
         if self._imms:
             for psn in sorted(psn for psn in self._imms if first <= psn <= self._cack):
-                done.append(Completion(self.peer, self._imms.pop(psn)))
+                self.completed.append(Completion(self.peer, self._imms.pop(psn)))
 
     def _note(self, now: float, psn: int, entropy: int, stamp: int, in_order: bool, last: bool) -> None:
         """Remembers the arrival and decides when its SACK is due."""
