@@ -122,8 +122,8 @@ class Soak:
 
     def _post(self) -> bool:
         """Posts while there is room, in batches; whether anything was posted."""
-        posted, quarter = self._posted, len(self._under_way) + len(self.slots.free) >> 2
-        if len(self.slots.free) <= quarter:
+        posted = self._posted
+        if len(self.slots.free) <= SLOTS // 4:
             return False
         while self.slots.free and not self._all_posted:
             size_bytes = next(self._sizes, None)
