@@ -5,7 +5,6 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Callable, Iterable
 from random import Random
-from typing import Any
 
 from hosts import wire
 from hosts.mrc import MrcCore
@@ -13,11 +12,6 @@ from hosts.mrc import MrcCore
 EVS = 8  # of which he knows that they are used
 EDGES_24 = (0, 1, 0x7FFFFF, 0x800000, 0xFFFFFF)
 A, B, STRANGER = "fd00::a", "fd00::b", "fd00::bad"
-
-
-def numbers(attribute: Any) -> list[int]:
-    """QP numbers or first PSNs of an attribute, whether it holds one or a list."""
-    return list(attribute) if isinstance(attribute, list) else [attribute]
 
 
 class Forger:
@@ -32,7 +26,7 @@ class Forger:
     @classmethod
     def of(cls, a: MrcCore, b: MrcCore, rng: Random, psn_near: Callable[[], int] | None = None) -> Forger:
         """For two cores of a test."""
-        return cls(numbers(a.attributes()["send_qps"]["b"]), numbers(b.attributes()["receive_qps"]["a"]), rng, psn_near)
+        return cls(a.attributes()["send_qps"]["b"], b.attributes()["receive_qps"]["a"], rng, psn_near)
 
     def psn(self) -> int:
         """Near the window for one who knows it, else any."""
