@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
 import csv
 import json
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hostile_lab import captured
+from hostile_lab import sent_by, sniffer
 
 from benchmarks.agent_lab import AgentProcess, Lab, Message, ip, lab
-from testbed.fabric.namespaces import entered
 
 pytestmark = pytest.mark.netns
-
-ETH_P_IPV6 = 0x86DD  # linux/if_ether.h
 
 JOB = {"vector_bytes": 256 * 1024, "compute_s": 0.002, "checkpoint_every": 5}
 FAST_RC = {"timeout_exponent": 13, "retries": 2}  # 34 ms, so the QP fails after 0.1 s
@@ -135,12 +130,12 @@ def test_new_qps_have_other_numbers_and_ports():
 
 @pytest.mark.parametrize(("transport", "data", "control"), [("mrc", 4, 46), ("rc", 0, 46)])
 def test_data_and_control_have_their_classes(transport: str, data: int, control: int):
-    with lab(2) as net, capture(net, "h2", "h2-eth0") as packets:
+    with lab(2) as net, sniffer(net, "h2") as packets:
         ring(net, transport)
         net.start()
         net.follow(3)
         net.stop()
-        classes = {_dscp(packet) for packet in received(packets)}
+        classes = {_dscp(packet) for packet in sent_by(packets, own=False)}
     assert classes == {data, control}
 
 
@@ -148,12 +143,12 @@ def test_scapy_agrees_with_the_icrc_of_rc_packets_on_the_wire():
     from scapy.contrib import roce
     from scapy.layers.inet6 import IPv6
 
-    with lab(2) as net, capture(net, "h2", "h2-eth0") as packets:
+    with lab(2) as net, sniffer(net, "h2") as packets:
         ring(net, "rc")
         net.start()
         net.follow(1)
         net.stop()
-        seen = received(packets)[:40]
+        seen = sent_by(packets, own=False)[:40]
     assert len(seen) == 40
     for packet in seen:
         bth = IPv6(packet)[roce.BTH]
@@ -269,23 +264,6 @@ def _tx_packets(net: Lab, name: str, ports: int) -> list[int]:
 def tc(net: Lab, name: str, arguments: str) -> str:
     argv = ["nsenter", "-t", str(net.agents[name].pid), "--net", "tc", *arguments.split()]
     return subprocess.run(argv, check=True, capture_output=True, text=True).stdout
-
-
-@contextlib.contextmanager
-def capture(net: Lab, name: str, device: str) -> Iterator[socket.socket]:
-    """A packet socket for the IPv6 packets of a device in an agent's namespace."""
-    with entered(net.agents[name].pid):
-        sock = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(ETH_P_IPV6))
-    with sock:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
-        sock.bind((device, ETH_P_IPV6))
-        sock.setblocking(False)
-        yield sock
-
-
-def received(sock: socket.socket) -> list[bytes]:
-    """What the packet socket holds and that came in."""
-    return [packet for packet, address in captured(sock) if address[2] == socket.PACKET_HOST]
 
 
 def _dscp(packet: bytes) -> int:
