@@ -31,11 +31,7 @@ def steps(net: Lab, count: int) -> None:
 
 def done(net: Lab) -> dict[str, dict]:
     """The reports, after the backlog of messages and 200 steps more, all with the right sum."""
-    last = dict.fromkeys(net.names, -1)
-    goal = max(agent.wait_for("step")["step"] for agent in net.agents.values()) + 200
-    for name, agent in net.agents.items():
-        while last[name] < goal:
-            last[name] = agent.wait_for("step")["step"]
+    net.follow(max(agent.wait_for("step")["step"] for agent in net.agents.values()) + 200)
     reports = net.stop()
     assert all(report["job"]["wrong_sums"] == 0 for report in reports.values())
     return reports
