@@ -12,7 +12,7 @@ from testbed.scenario.check_job import host_problems
 from testbed.scenario.derived_links import MRC_ARMS
 from testbed.scenario.problems import Place, Problem, did_you_mean
 from testbed.scenario.schema_deny import DeniedEvs, Deny
-from testbed.scenario.targets import UnknownTarget, resolve
+from testbed.scenario.targets import UnknownTarget, link_name
 from testbed.units import counted
 from topologies import Topology
 
@@ -56,7 +56,7 @@ def _link_problems(links: Sequence[str], topology: Topology) -> Iterator[Problem
     for index, named in enumerate(links):
         place = (*DENY, "links", index)
         try:
-            name = resolve(topology, "carrier", named).name
+            name = link_name(topology, named)
         except UnknownTarget as error:
             yield Problem(place, error.message, error.hint)
             continue

@@ -51,7 +51,7 @@ def resolve(topology: Topology, kind: str, named: Any) -> Target:
     if not isinstance(named, str):
         raise UnknownTarget("must be text", "")
     if type_ == "link":
-        name = _link(topology, named)
+        name = link_name(topology, named)
         return Target(name, type_, topology.links[name].tier, (name,))
     if type_ == "port":
         return _port(topology, named)
@@ -63,7 +63,7 @@ def _bundle(topology: Topology, named: Any) -> Target:
         raise UnknownTarget("must be a list of links", "", ("links",))
     names: list[str] = []
     for index, name in enumerate(named):
-        found = _link(topology, name, ("links", index))
+        found = link_name(topology, name, ("links", index))
         if found in names:
             raise UnknownTarget(f"link {found!r} is there twice", "name each link once", ("links", index))
         names.append(found)
@@ -72,7 +72,8 @@ def _bundle(topology: Topology, named: Any) -> Target:
     return Target(names[0] + more, "bundle", ", ".join(tiers), tuple(names))
 
 
-def _link(topology: Topology, named: Any, inside: Place = ()) -> str:
+def link_name(topology: Topology, named: Any, inside: Place = ()) -> str:
+    """A link in the topology's spelling. UnknownTarget if the topology has no such link."""
     try:
         return topology.link(str(named)).name
     except UnknownLink as error:
