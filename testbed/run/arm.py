@@ -12,7 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from testbed.capture.plan import NO_CAPTURE, CapturePlan
+from testbed.capture.plan import CapturePlan
 from testbed.capture.session import Captures
 from testbed.collect.history import merge
 from testbed.collect.netlink import NetlinkWatch
@@ -94,6 +94,15 @@ def _text(ended_by: BaseException | None) -> str | None:
     return None if ended_by is None or isinstance(ended_by, KeyboardInterrupt) else f"{type(ended_by).__name__}: {ended_by}"
 
 
+@dataclass(frozen=True)
+class Surroundings:
+    """What all arms of a run or a sweep share: who is told how it goes, whose packets are recorded, and where requests come in."""
+
+    reporter: Reporter
+    capture: CapturePlan
+    control: Control | None  # None: where the file system holds no sockets
+
+
 @dataclass
 class ArmRun:
     """Everything that one arm and repeat needs to know."""
@@ -104,10 +113,8 @@ class ArmRun:
     arm: str
     repeat: int
     folder: Path
-    reporter: Reporter
-    capture: CapturePlan = NO_CAPTURE
+    around: Surroundings
     log: EventLog = field(default_factory=EventLog)
-    control: Control | None = None
 
     def execute(self) -> ArmOutcome:
         """Runs it. On an interrupt, what was measured so far is kept and marked; then KeyboardInterrupt goes on."""
@@ -145,7 +152,7 @@ class ArmRun:
         outcome.tables_unchanged = fabric.tables_unchanged()
         outcome.fidelity = judge(live.observations(rates.values(), sum(fabric.qdisc_drops().values()) - drops_before))
         self._write_files(fabric, live, outcome, {"bring_up_s": round(bring_up_s, 3), "rate_shares": rates, "error": _text(ended_by)})
-        broken = live.captures.explain(self.reporter)
+        broken = live.captures.explain(self.around.reporter)
         if (cause := ended_by or broken) is not None:
             raise cause
         return outcome
@@ -156,7 +163,7 @@ class ArmRun:
         watch.start()
         configs = self._configs()
         denials = Denials(self.topology, configs, pool.send, pool.wake, self.log.record) if self.arm in MRC_ARMS else None
-        captures = Captures(self.capture, self.topology, fabric.pid, self.folder / "captures")
+        captures = Captures(self.around.capture, self.topology, fabric.pid, self.folder / "captures")
         return Live(watch, pool, self._supervisor(pool, configs, denials), Desk(self.arm, self.repeat, denials), captures)
 
     def _run_job(self, fabric: Fabric, live: Live) -> None:
@@ -179,7 +186,7 @@ class ArmRun:
         try:
             self._say("the job runs", self.scenario.run.duration_s)
             try:
-                with self.control.serving(live.desk) if self.control else nullcontext():
+                with control.serving(live.desk) if (control := self.around.control) else nullcontext():
                     live.supervisor.supervise(live.start + self.scenario.run.duration_s, check)
             finally:
                 live.ended = time.monotonic()
@@ -188,7 +195,7 @@ class ArmRun:
             injector.finish()
 
     def _say(self, text: str, eta_s: float | None = None) -> None:
-        self.reporter.phase(f"{self.arm} {self.repeat}: {text}", eta_s)
+        self.around.reporter.phase(f"{self.arm} {self.repeat}: {text}", eta_s)
 
     def _supervisor(self, pool: AgentPool, configs: Mapping[str, dict[str, Any]], denials: Denials | None) -> JobSupervisor:
         job = self.scenario.job
@@ -198,7 +205,7 @@ class ArmRun:
             checkpoint_every=job.checkpoint_every,
             restart_s=job.restart_s,
             record=self.log.record,
-            reporter=self.reporter,
+            reporter=self.around.reporter,
             denials=denials,
         )
 

@@ -20,8 +20,8 @@ from testbed.errors import INTERRUPTED, FidelityError, HostError, TestbedError
 from testbed.files import give_to_invoker, write_json, write_text
 from testbed.report import judge, write_results
 from testbed.reporting import Reporter
-from testbed.run.arm import ArmOutcome, ArmRun
-from testbed.run.control import Control, control_of
+from testbed.run.arm import ArmOutcome, ArmRun, Surroundings
+from testbed.run.control import control_of
 from testbed.run.manifest import describe_machine, git_revision, versions
 from testbed.scenario import Scenario, arm_duration_s, total_duration_s
 from testbed.scenario.faults import Drawn, write_faults
@@ -45,19 +45,10 @@ class OpenRun:
     `stopped`: an interrupt or an error keeps its other arms from running.
     """
 
-    def __init__(
-        self,
-        scenario: Scenario,
-        drawn: Drawn,
-        folder: Path,
-        reporter: Reporter,
-        control: Control | None = None,
-        capture: CapturePlan = NO_CAPTURE,
-    ) -> None:
+    def __init__(self, scenario: Scenario, drawn: Drawn, folder: Path, around: Surroundings) -> None:
         """Writes the folder's first files; `folder` is there already."""
-        self.scenario, self.drawn, self.reporter, self.control, self.stopped = scenario, drawn, reporter, control, False
-        self.outcome, self.arms, self._manifest = RunOutcome(folder), list[ArmOutcome](), manifest(scenario, capture)
-        self._capture = capture
+        self.scenario, self.drawn, self.around, self.stopped = scenario, drawn, around, False
+        self.outcome, self.arms, self._manifest = RunOutcome(folder), list[ArmOutcome](), manifest(scenario, around.capture)
         write_faults(folder / "faults.json", drawn)
         write_scenario(folder, scenario)
         write_json(folder / "manifest.json", self._manifest)
@@ -72,14 +63,11 @@ class OpenRun:
         folder = self.outcome.folder
         try:
             topology = self.scenario.build_topology()
-            place = folder / arm / str(repeat)
-            run = ArmRun(
-                self.scenario, topology, self.drawn.faults, arm, repeat, place, self.reporter, capture=self._capture, control=self.control
-            )
+            run = ArmRun(self.scenario, topology, self.drawn.faults, arm, repeat, folder / arm / str(repeat), self.around)
             self.arms.append(run.execute())
         except KeyboardInterrupt:
             self.outcome.interrupted = self.stopped = True
-            self.reporter.warn("interrupted: what was measured so far is kept, and marked")
+            self.around.reporter.warn("interrupted: what was measured so far is kept, and marked")
         except (TestbedError, OSError) as error:
             self.stopped = True
             self.outcome.exit_code = error.exit_code if isinstance(error, TestbedError) else HostError.exit_code
@@ -91,7 +79,7 @@ class OpenRun:
     def finish(self) -> RunOutcome:
         """Summary, plots, report and exit code."""
         if any(self.outcome.folder.glob("*/*/arm.json")):
-            _evaluate(self.scenario, self.outcome, self.reporter)
+            _evaluate(self.scenario, self.outcome, self.around.reporter)
         _decide(self.outcome, self.arms)
         return self.outcome
 
@@ -100,7 +88,7 @@ def run_scenario(scenario: Scenario, drawn: Drawn, results: Path, *, reporter: R
     """Runs every arm `repeats` times against the same drawn faults. Must be called inside the sandbox."""
     with results_folder(results, scenario.name, reporter) as folder:
         with control_of(folder, reporter) as control:
-            run = OpenRun(scenario, drawn, folder, reporter, control, capture)
+            run = OpenRun(scenario, drawn, folder, Surroundings(reporter, capture, control))
             _run_arms(run)
         point_latest(results, folder, reporter)
         return run.finish()
@@ -110,7 +98,7 @@ def _run_arms(run: OpenRun) -> None:
     """Repeats are the outer loop, so that slow changes of the machine hit all arms alike."""
     scenario, left_s = run.scenario, total_duration_s(run.scenario)
     for repeat, arm in product(range(1, scenario.repeats + 1), scenario.arms):
-        run.reporter.note(f"arm {arm}, repeat {repeat} of {scenario.repeats}: about {format_duration(round(left_s))} left in all")
+        run.around.reporter.note(f"arm {arm}, repeat {repeat} of {scenario.repeats}: about {format_duration(round(left_s))} left in all")
         run.run_arm(arm, repeat)
         left_s -= arm_duration_s(scenario)
         if run.stopped:

@@ -12,7 +12,8 @@ from testbed.errors import INTERRUPTED, FidelityError, HostError, TestbedError, 
 from testbed.files import write_json
 from testbed.report import write_sweep
 from testbed.reporting import Reporter
-from testbed.run.control import Control, control_of
+from testbed.run.arm import Surroundings
+from testbed.run.control import control_of
 from testbed.run.session import OpenRun, RunOutcome, manifest, now, point_latest, results_folder, write_scenario
 from testbed.scenario import Drawn, Scenario, arm_duration_s, total_duration_s
 from testbed.units import format_duration
@@ -27,7 +28,7 @@ def run_sweep(
     """Runs every point of the scenario's sweep; `drawn` holds the faults of each. Must be called inside the sandbox."""
     with results_folder(results, scenario.name, reporter) as folder:
         with control_of(folder, reporter) as control:
-            sweep = SweepRun(scenario, drawn, folder, reporter, control, capture)
+            sweep = SweepRun(scenario, drawn, folder, Surroundings(reporter, capture, control))
             sweep.run()
         point_latest(results, folder, reporter)
         return sweep.finish()
@@ -46,21 +47,12 @@ def worst(exit_codes: Sequence[int]) -> int:
 class SweepRun:
     """A sweep while it runs. A point's folder is made when its first arm begins, and finished as soon as its last has ended."""
 
-    def __init__(
-        self,
-        scenario: Scenario,
-        drawn: Sequence[Drawn],
-        folder: Path,
-        reporter: Reporter,
-        control: Control | None = None,
-        capture: CapturePlan = NO_CAPTURE,
-    ) -> None:
-        self.scenario, self.drawn, self.folder, self.reporter, self.control = scenario, drawn, folder, reporter, control
-        self._capture = capture
+    def __init__(self, scenario: Scenario, drawn: Sequence[Drawn], folder: Path, around: Surroundings) -> None:
+        self.scenario, self.drawn, self.folder, self.around = scenario, drawn, folder, around
         self._runs: dict[int, OpenRun] = {}
         self._finished: set[int] = set()
         self._interrupted = False
-        self._manifest = manifest(scenario, capture) | {"kind": "sweep"}
+        self._manifest = manifest(scenario, around.capture) | {"kind": "sweep"}
         write_scenario(folder, scenario)
         self._write_manifest()
 
@@ -76,16 +68,16 @@ class SweepRun:
                     return
         except KeyboardInterrupt:  # between two arms; within one, its run has told
             self._interrupted = True
-            self.reporter.warn("interrupted: what was measured so far is kept, and marked")
+            self.around.reporter.warn("interrupted: what was measured so far is kept, and marked")
 
     def finish(self) -> RunOutcome:
         """The reports of points that were cut short, then what all points say together."""
         for index in sorted(self._runs.keys() - self._finished):
             self._finish_point(index)
         self._write_manifest(ended=now(), interrupted=self._interrupted, complete=self._complete)
-        self.reporter.phase("sweep: summary, picture and report")
+        self.around.reporter.phase("sweep: summary, picture and report")
         summary = write_sweep(self.folder)
-        self.reporter.note(f"report: {self.folder / 'report.html'}")
+        self.around.reporter.note(f"report: {self.folder / 'report.html'}")
         codes = [run.outcome.exit_code for run in self._runs.values()] + [INTERRUPTED] * self._interrupted
         return RunOutcome(self.folder, worst(codes), list(summary["problems"]), summary, self._interrupted)
 
@@ -96,7 +88,7 @@ class SweepRun:
     def _say(self, repeat: int, index: int, arm: str, left_s: float) -> None:
         points = self.scenario.points
         where = f"point {points[index].text} ({index + 1} of {len(points)}), arm {arm}, repeat {repeat} of {self.scenario.repeats}"
-        self.reporter.note(f"{where}: about {format_duration(round(left_s))} left in all")
+        self.around.reporter.note(f"{where}: about {format_duration(round(left_s))} left in all")
 
     def _run_arm(self, repeat: int, index: int, arm: str) -> None:
         if index in self._finished:  # it stopped with an error
@@ -112,7 +104,7 @@ class SweepRun:
             point = self.scenario.points[index]
             folder = self.folder / point.folder
             folder.mkdir()
-            self._runs[index] = OpenRun(point.scenario, self.drawn[index], folder, self.reporter, self.control, self._capture)
+            self._runs[index] = OpenRun(point.scenario, self.drawn[index], folder, self.around)
         return self._runs[index]
 
     def _finish_point(self, index: int) -> None:

@@ -43,9 +43,7 @@ class FakeArms:
     ran: list[Event] = field(default_factory=list)
     on_run: Callable[[Event], None] = lambda event: None
 
-    def __call__(
-        self, scenario: Any, topology: Any, faults: Any, arm: str, repeat: int, folder: Path, reporter: Any, **more: Any
-    ) -> FakeArm:
+    def __call__(self, scenario: Any, topology: Any, faults: Any, arm: str, repeat: int, folder: Path, around: Any) -> FakeArm:
         return FakeArm(self, (scenario.links.rate_bps / 1e6, arm, repeat), folder)
 
 
