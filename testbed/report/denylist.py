@@ -21,8 +21,7 @@ def sentences(data: RunData) -> list[str]:
 
 def _of_scenario(data: RunData) -> Iterator[str]:
     deny = data.scenario.get("deny")
-    told = deny_text(deny) if isinstance(deny, Mapping) else ""
-    if not isinstance(deny, Mapping) or not told:
+    if not isinstance(deny, Mapping) or not (told := deny_text(deny)):
         return
     ignoring = deny.get("ignored_by")
     arms = [label(str(arm)) for arm in ignoring if str(arm) in data.arms] if isinstance(ignoring, list) else []
