@@ -11,6 +11,7 @@ from itertools import islice, repeat
 import pytest
 from forgery import Forger, addressee
 from fuzzing import seeded, times
+from mrc_lab import on_wire
 
 from benchmarks.soak_lab import Soak
 from hosts import wire
@@ -88,7 +89,7 @@ def test_endpoint_packets_of_anybody_do_not_end_a_transfer() -> None:
 def test_a_whole_history_replayed_both_ways_does_no_harm() -> None:
     def make(soak: Soak) -> Iterator[bytes]:
         seen: list[bytes] = []
-        soak.channel.on_send = lambda now, host, path, t: seen.append(bytes(t.header) + bytes(t.payload) + t.trailer)
+        soak.channel.on_send = lambda now, host, path, t: seen.append(on_wire(t))
         while True:
             yield from seen[-2000:] or [b""]
 
@@ -101,7 +102,7 @@ def test_flipped_and_cut_copies_of_what_is_under_way_do_no_harm() -> None:
 
     def make(soak: Soak) -> Iterator[bytes]:
         seen: list[bytes] = []
-        soak.channel.on_send = lambda now, host, path, t: seen.append(bytes(t.header) + bytes(t.payload) + t.trailer)
+        soak.channel.on_send = lambda now, host, path, t: seen.append(on_wire(t))
         while True:
             packet = rng.choice(seen or [bytes(60)])
             yield flipped(packet, rng) if rng.random() < 0.7 else packet[: rng.randrange(len(packet))]
@@ -164,7 +165,7 @@ def test_who_asks_without_end_does_not_keep_a_host_from_sending_data_and_sacks(q
         asked = Framer("fd00::b", "fd00::a", 1, told["a"]["receive_qps"]["b"][0], wire.UDP_PORT).probe(0, 1, 0)
     flood = [b"".join(asked)] * 64
     sent = Counter[str]()
-    for packet in [bytes(t.header) + bytes(t.payload) + t.trailer for t in b.transmit(1.0)]:
+    for packet in [on_wire(t) for t in b.transmit(1.0)]:
         a.on_datagram(1.0, 0, memoryview(packet))
     for _ in range(8):
         for packet in flood:
