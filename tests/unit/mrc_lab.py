@@ -10,7 +10,7 @@ from hosts.core import Completion, Event, QpError, Transmit
 from hosts.mrc import MrcCore, MrcParams
 from hosts.mrc.channel import Channel, Conditions, Host, peer_spec
 from hosts.mrc.evs import EvSet
-from hosts.mrc.frames import Framer, SackFields, parse_sack
+from hosts.mrc.frames import Framer, NackFields, SackFields, parse_sack
 from hosts.mrc.loss import Packet
 
 
@@ -99,7 +99,7 @@ class Pair:
         attributes, send_qp = self.b.attributes(), self.a.attributes()["send_qps"]["b"][0]
         self.rkey, self.base, self.qp = attributes["rkey"], attributes["base"], attributes["receive_qps"]["a"][0]
         self.framer = Framer("fd00::a", "fd00::b", send_qp, self.qp, wire.UDP_PORT)
-        self.answering_framer = Framer("fd00::b", "fd00::a", 1, send_qp, wire.UDP_PORT)  # for SACKs and NACKs that b did not send
+        self._answering = Framer("fd00::b", "fd00::a", 1, send_qp, wire.UDP_PORT)
 
     def send(self, size_bytes: int = 4096, now: float = NOW) -> list[bytes]:
         """Posts a message and returns its packets."""
@@ -109,6 +109,16 @@ class Pair:
     def give(self, *packets: bytes, now: float = NOW) -> list[SackFields]:
         """Delivers packets to b and returns the SACKs."""
         return [parse_sack(memoryview(on_wire(t))) for t in answers(self, *packets, now=now)]
+
+    def sack(self, say: SackFields, ev: int = 0) -> bytes:
+        """A SACK that b did not send."""
+        header, trailer = self._answering.sack(ev, say)
+        return bytes(header) + trailer
+
+    def nack(self, say: NackFields) -> bytes:
+        """A NACK that b did not send."""
+        header, trailer = self._answering.nack(0, say)
+        return bytes(header) + trailer
 
     def drops(self) -> dict[str, int]:
         return self.b.report()["drops"]

@@ -21,16 +21,15 @@ BUSY = (wire.NO_BITMAP, wire.NO_PKT_BUFFER, wire.NO_RESOURCE)
 
 def sack(pair: Pair, say: SackFields, now: float = NOW) -> list[bytes]:
     """Gives a a SACK that b did not send; returns what a sends then."""
-    header, trailer = pair.answering_framer.sack(0, say)
-    pair.a.on_datagram(now, 0, memoryview(bytes(header) + trailer))
+    pair.a.on_datagram(now, 0, memoryview(pair.sack(say)))
     pair.a.on_receive_done(now)
     return [on_wire(each) for each in pair.a.transmit(now)]
 
 
 def nack(pair: Pair, reason: int, packet: bytes, now: float = NOW) -> list[bytes]:
     """Has b refuse a packet; returns what a sends then."""
-    header, trailer = pair.answering_framer.nack(0, NackFields(reason, entropy_of(packet), psn_of(packet), wire.timestamp(NOW)))
-    pair.a.on_datagram(now, 0, memoryview(bytes(header) + trailer))
+    say = NackFields(reason, entropy_of(packet), psn_of(packet), wire.timestamp(NOW))
+    pair.a.on_datagram(now, 0, memoryview(pair.nack(say)))
     return [on_wire(each) for each in pair.a.transmit(now)]
 
 

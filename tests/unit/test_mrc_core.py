@@ -169,8 +169,7 @@ def test_news_far_apart_is_covered_by_several_sacks() -> None:
 def test_a_sack_of_packets_never_sent_is_refused() -> None:
     pair = Pair()
     pair.send()
-    header, trailer = pair.answering_framer.sack(0, SackFields(1, False, 0, 0, 5000, 0, 8, 1, 0, 0, 0, 0))
-    pair.a.on_datagram(NOW, 0, memoryview(bytes(header) + trailer))
+    pair.a.on_datagram(NOW, 0, memoryview(pair.sack(SackFields(1, False, 0, 0, 5000, 0, 8, 1, 0, 0, 0, 0))))
     assert pair.a.report()["drops"] == {"sack_out_of_window": 1}
     assert pair.a.outstanding_messages("b") == 1
 
@@ -181,8 +180,7 @@ def test_a_sack_that_names_no_transmission_acknowledges_nothing(wrong: dict[str,
     packet = pair.send(8 * 4096)[0]
     right = SackFields(1, False, psn_of(packet) - 999, entropy_of(packet), 999, 0, 8, 1, 0xFF, timestamp(NOW), 0, 0)
     for say, acked in ((right._replace(**wrong), 0), (right, 8 * 4096)):
-        header, trailer = pair.answering_framer.sack(1, say)
-        pair.a.on_datagram(NOW, 0, memoryview(bytes(header) + trailer))
+        pair.a.on_datagram(NOW, 0, memoryview(pair.sack(say, ev=1)))
         assert pair.a.acked_bytes() == acked
     assert pair.a.report()["drops"] == {"sack_unknown": 1}
 
@@ -194,8 +192,7 @@ def test_a_sack_that_names_a_packet_that_was_never_sent_is_refused(ahead: int) -
     (packet,) = pair.send()
     (sack,) = pair.give(packet)
     forged = sack._replace(ack_psn_offset=sack.ack_psn_offset + ahead, entropy=0, stamp=0)
-    header, trailer = pair.answering_framer.sack(0, forged)
-    pair.a.on_datagram(NOW, 0, memoryview(bytes(header) + trailer))
+    pair.a.on_datagram(NOW, 0, memoryview(pair.sack(forged)))
     assert pair.a.report()["drops"] == {"sack_unknown": 1}
     assert pair.a.outstanding_messages("b") == 1
 

@@ -37,11 +37,6 @@ class Watched:
         self.told.append(("penalty", penalty))
 
 
-def sack(pair: Pair, say: SackFields) -> bytes:
-    header, trailer = pair.answering_framer.sack(0, say)
-    return bytes(header) + trailer
-
-
 def test_a_marked_packet_is_acknowledged_at_once_and_its_ev_named() -> None:
     pair = Pair()
     packets = pair.send(6 * 4096)
@@ -106,7 +101,7 @@ def test_an_ev_that_is_to_be_skipped_always_is_out() -> None:
     pair = Pair()
     packet = next(packet for packet in pair.send(6 * 4096) if entropy_of(packet) == 2)
     say = SackFields(1, False, psn_of(packet) - 999, 2, 999, 0, 8, 1, 0, timestamp(NOW), 0, 0, wire.ALWAYS_SKIP)
-    pair.a.on_datagram(NOW, 0, memoryview(sack(pair, say)))
+    pair.a.on_datagram(NOW, 0, memoryview(pair.sack(say)))
     assert [row[2] for row in pair.a.path_rows()] == ["GOOD", "GOOD", "ASSUMED_BAD", "GOOD"]
     (event,) = pair.a.take_events()
     assert (event.fields["reason"], event.fields["first_lost_tx_s"]) == ("always_skip", None)
@@ -117,7 +112,7 @@ def test_an_ev_that_is_to_be_skipped_always_is_out() -> None:
 def test_a_mark_of_an_ev_that_nothing_was_sent_on_changes_no_ev(skip: int) -> None:
     pair = Pair()
     pair.send(6 * 4096)
-    pair.a.on_datagram(NOW, 0, memoryview(sack(pair, SackFields(1, False, 0, 4, 999, 0, 8, 1, 0, 0, 0, 0, skip))))
+    pair.a.on_datagram(NOW, 0, memoryview(pair.sack(SackFields(1, False, 0, 4, 999, 0, 8, 1, 0, 0, 0, 0, skip))))
     assert [row[2] for row in pair.a.path_rows()] == ["GOOD"] * 4
     assert pair.a.report()["drops"] == {"sack_unknown": 1}
 

@@ -17,13 +17,6 @@ from hosts.mrc.loss import Allowance, Flight
 from hosts.mrc.receiver import MOST_READY
 from hosts.mrc.window import RttEstimator
 
-
-def nack(pair: Pair, say: NackFields) -> bytes:
-    """A NACK that b did not send."""
-    header, trailer = pair.answering_framer.nack(0, say)
-    return bytes(header) + trailer
-
-
 # The receiver
 
 
@@ -185,7 +178,7 @@ def test_a_nack_that_names_nothing_known_is_counted_and_changes_nothing(say: Nac
     pair = Pair()
     pair.send(3 * 4096)
     before = pair.a.flow_rows(), pair.a.path_rows(), pair.a.next_deadline()
-    pair.a.on_datagram(NOW, 0, memoryview(nack(pair, say)))
+    pair.a.on_datagram(NOW, 0, memoryview(pair.nack(say)))
     assert list(pair.a.transmit(NOW)) == []
     assert pair.a.report()["drops"] == {reason: 1}
     assert (pair.a.flow_rows(), pair.a.path_rows(), pair.a.next_deadline()) == before
