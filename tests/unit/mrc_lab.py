@@ -11,7 +11,9 @@ from hosts.mrc import MrcCore, MrcParams
 from hosts.mrc.channel import Channel, Conditions, Host, peer_spec
 from hosts.mrc.evs import EvSet
 from hosts.mrc.frames import Framer, NackFields, SackFields, parse_sack
-from hosts.mrc.loss import Packet
+from hosts.mrc.loss import Allowance, Packet
+from hosts.mrc.verdicts import PathHistory, Verdicts
+from hosts.mrc.window import RttEstimator
 
 
 def connected(params: MrcParams, paths: int, region: bytearray, seed: int, ports: int = 1) -> tuple[MrcCore, MrcCore]:
@@ -166,6 +168,12 @@ def states(core: MrcCore) -> list[str]:
 def ev_set(count: int = 8, **params: float) -> EvSet:
     """EVs over `count` paths."""
     return EvSet(peer_spec("b", "fd00::b", count).paths, MrcParams.from_mapping(params), Random(1))
+
+
+def verdicts_on(evs: EvSet, params: MrcParams, events: list[Event]) -> Verdicts:
+    """Those of QP 7 to h2, whose history is `events`."""
+    rtt = RttEstimator(params)
+    return Verdicts(evs, params, rtt, Allowance(params, rtt), PathHistory("h2", 7, events))
 
 
 def empty_packet(psn: int = 0) -> Packet:

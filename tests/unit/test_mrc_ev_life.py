@@ -9,16 +9,14 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
-from mrc_lab import World, empty_packet
+from mrc_lab import World, empty_packet, verdicts_on
 
 from hosts.core import Event, PathSpec
 from hosts.mrc.channel import Conditions
 from hosts.mrc.ev import ASSUMED_BAD, DENIED, GOOD, SKIP
 from hosts.mrc.evs import EvSet
-from hosts.mrc.loss import Allowance, Tx
+from hosts.mrc.loss import Tx
 from hosts.mrc.params import MrcParams
-from hosts.mrc.verdicts import PathHistory, Verdicts
-from hosts.mrc.window import RttEstimator
 from testbed.errors import UsageError
 
 PLANES = 3
@@ -33,8 +31,8 @@ class Life(RuleBasedStateMachine):
     def begin(self, each: int, evs: int, floor: int, seed: int, rate: bool) -> None:
         self.params = MrcParams(evs=evs, ev_min_active=floor, link_rate_bps=1e9 if rate else 0.0)
         paths = tuple(PathSpec(i, i % PLANES, f"d{i}", 1 + i % PLANES, (f"l{i}",), PLANES - 1 - i % PLANES) for i in range(PLANES * each))
-        self.evs, self.events, rtt = EvSet(paths, self.params, Random(seed)), list[Event](), RttEstimator(self.params)
-        self.verdicts = Verdicts(self.evs, self.params, rtt, Allowance(self.params, rtt), PathHistory("b", 1, self.events))
+        self.evs, self.events = EvSet(paths, self.params, Random(seed)), list[Event]()
+        self.verdicts = verdicts_on(self.evs, self.params, self.events)
         self.now, self.lost = 100.0, list[Tx]()
         self.denied: set[int] = set()
         self.ports = (0, 0)

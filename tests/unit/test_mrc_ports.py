@@ -5,19 +5,17 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from mrc_lab import NOW, World, empty_packet
+from mrc_lab import NOW, World, empty_packet, verdicts_on
 
-from hosts.core import Event, PathSpec, Transmit
+from hosts.core import Event, PathSpec
 from hosts.mrc.channel import Conditions
 from hosts.mrc.congestion import Congestion
 from hosts.mrc.evs import EvSet
 from hosts.mrc.frames import Framer
-from hosts.mrc.loss import Allowance, Tx
+from hosts.mrc.loss import Tx
 from hosts.mrc.params import MrcParams
 from hosts.mrc.recovery import Recoveries
 from hosts.mrc.sender import SendQp
-from hosts.mrc.verdicts import PathHistory, Verdicts
-from hosts.mrc.window import RttEstimator
 from hosts.wire import UDP_PORT
 
 PORTS = 4
@@ -38,8 +36,7 @@ class Bench:
         self.params = MrcParams.from_mapping(params)
         self.evs = EvSet(paths_of(each=each), self.params, Random(1))
         self.events: list[Event] = []
-        rtt = RttEstimator(self.params)
-        self.verdicts = Verdicts(self.evs, self.params, rtt, Allowance(self.params, rtt), PathHistory("h2", 7, self.events))
+        self.verdicts = verdicts_on(self.evs, self.params, self.events)
 
     def states(self) -> list[str]:
         return [ev.state for ev in self.evs.evs]
@@ -170,10 +167,6 @@ def sender(events: list[Event]) -> SendQp:
     qp = SendQp("b", 9, paths_of(), params, Random(1), events, Recoveries(), Congestion(params))
     qp.connect(Framer("fd00::a", "fd00::b", 9, 10, UDP_PORT), 1, 0, 1024)
     return qp
-
-
-def entropy(transmit: Transmit) -> int:
-    return int.from_bytes(transmit.header[40:42], "big")
 
 
 def test_what_is_under_way_on_the_port_is_sent_again_at_once_on_others() -> None:

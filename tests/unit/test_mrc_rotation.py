@@ -8,16 +8,13 @@ from random import Random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mrc_lab import NOW, World
+from mrc_lab import NOW, World, verdicts_on
 
 from hosts.core import Event, PathSpec
 from hosts.mrc.channel import Conditions
 from hosts.mrc.ev import ASSUMED_BAD, Ev
 from hosts.mrc.evs import EvSet, numbers_text, spread
-from hosts.mrc.loss import Allowance
 from hosts.mrc.params import MrcParams
-from hosts.mrc.verdicts import PathHistory, Verdicts
-from hosts.mrc.window import RttEstimator
 from testbed.errors import UsageError
 
 
@@ -223,8 +220,7 @@ def left(events: list[Event]) -> list[tuple[int, int, int | None]]:
 
 def test_the_history_says_who_stands_in() -> None:
     evs, params, events = ev_set(2, 2), MrcParams(), list[Event]()
-    rtt = RttEstimator(params)
-    verdicts = Verdicts(evs, params, rtt, Allowance(params, rtt), PathHistory("h2", 7, events))
+    verdicts = verdicts_on(evs, params, events)
     verdicts.leave(NOW, evs.evs[2], None, "loss_fifo")
     verdicts.leave(NOW, evs.evs[3], None, "loss_fifo")
     assert left(events) == [(2, 2, 3), (3, 2, None)]
@@ -232,8 +228,7 @@ def test_the_history_says_who_stands_in() -> None:
 
 def test_an_ev_that_comes_back_has_no_stand_in_in_the_history() -> None:
     evs, params, events = ev_set(2), MrcParams(), list[Event]()
-    rtt = RttEstimator(params)
-    verdicts = Verdicts(evs, params, rtt, Allowance(params, rtt), PathHistory("h2", 7, events))
+    verdicts = verdicts_on(evs, params, events)
     verdicts.leave(NOW, evs.evs[0], None, "loss_fifo")
     verdicts.restore(NOW, evs.evs[0], "probe")
     assert ["stand_in" in event.fields for event in events] == [True, False]

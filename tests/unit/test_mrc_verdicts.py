@@ -5,14 +5,13 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from mrc_lab import Pair, answers, empty_packet, entropy_of, ev_set, on_wire, psn_of, states, tell
+from mrc_lab import Pair, answers, empty_packet, entropy_of, ev_set, on_wire, psn_of, states, tell, verdicts_on
 
 from hosts.core import Event, PathSpec
 from hosts.mrc.ev import Ev
 from hosts.mrc.evs import EvSet
 from hosts.mrc.loss import Allowance, Flight, Packet, Tx
 from hosts.mrc.params import MrcParams
-from hosts.mrc.verdicts import PathHistory, Verdicts
 from hosts.mrc.window import RttEstimator
 
 NOW = 100.0
@@ -27,8 +26,7 @@ class Case:
         paths = tuple(PathSpec(index, 0, f"fcbb::{index}", 1, (f"link{index}",)) for index in range(4))
         self.evs = EvSet(paths, self.params, Random(1))
         self.events: list[Event] = []
-        rtt = RttEstimator(self.params)
-        self.verdicts = Verdicts(self.evs, self.params, rtt, Allowance(self.params, rtt), PathHistory("h2", 7, self.events))
+        self.verdicts = verdicts_on(self.evs, self.params, self.events)
         self.ev: Ev = self.evs.evs[0]
         packet = Packet(5, 0xC7, (0, 0), 0, memoryview(b""), None)
         self.missing = Tx(packet, self.ev, 0, NOW, 9)
