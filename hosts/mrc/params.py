@@ -13,6 +13,7 @@ from testbed.errors import UsageError
 
 ENDLESS = 1e18  # no parameter has a meaning beyond
 MOST_EVS = 256  # of a QP (MRC)
+MOST_REVERSE_EVS = 64  # of a reverse-path set: more are not "small", and each costs a template of headers
 ACK_TIMEOUT_UNIT_S = 1.024e-6  # MRC's API
 FOR_EVER = 25  # of `exponential_retries`, as MRC's API has it
 MOST_WAIT_DOUBLINGS = 6  # of the ACK timeout (ours): a QP that retries for ever still tries
@@ -132,7 +133,7 @@ class MrcParams:
             ),
             (not 0 <= self.receiver_penalty <= 127, "receiver_penalty must be 0 to 127"),
             (not 0 <= self.evs <= MOST_EVS, f"evs must be 0 (one a path) to {MOST_EVS}"),
-            (not 0 <= self.reverse_evs <= 64, "reverse_evs must be 0 (one a path) to 64"),
+            (not 0 <= self.reverse_evs <= MOST_REVERSE_EVS, f"reverse_evs must be 0 (one a path) to {MOST_REVERSE_EVS}"),
             (not self._windows_in_order(), "cwnd must obey min <= initial <= max"),
             (
                 not all(0 <= share <= 1 for share in (self.empty_delay_share, self.adapt_below, self.adapt_kept)),

@@ -14,9 +14,8 @@ from random import Random
 from hosts.core import PathSpec
 from hosts.mrc.ev import DENIED
 from hosts.mrc.evs import EvSet
-from hosts.mrc.params import MrcParams
+from hosts.mrc.params import MOST_REVERSE_EVS, MrcParams
 
-MOST_EVS = 64  # of a set: more are not "small", and each costs a template of headers
 MOST_OPEN = 64  # probes whose answer may still come
 LEAST_PATIENCE_S = 0.010  # a busy peer answers late, and that is not the path's fault
 LEAST_HURRY_S = 0.001  # between two probes in a hurry, however short the round trip
@@ -192,7 +191,7 @@ def chosen(paths: Sequence[PathSpec], wanted: int) -> list[int]:
     planes: dict[int, list[int]] = {}
     for at, path in enumerate(paths):
         planes.setdefault(path.plane, []).append(at)
-    count = max(min(wanted or len(paths), len(paths), MOST_EVS), len(planes))
+    count = max(min(wanted or len(paths), len(paths), MOST_REVERSE_EVS), len(planes))
     rounds = max(len(members) for members in planes.values())
     in_turn = [members[at] for at in range(rounds) for members in planes.values() if at < len(members)]
     return in_turn[:count]

@@ -13,8 +13,8 @@ from hosts.mrc import MrcCore
 from hosts.mrc.channel import Conditions, peer_spec
 from hosts.mrc.ev import DENIED
 from hosts.mrc.evs import EvSet
-from hosts.mrc.params import MrcParams
-from hosts.mrc.reverse import LEAST_PATIENCE_S, MOST_EVS, Alarm, ReversePaths, chosen
+from hosts.mrc.params import MOST_REVERSE_EVS, MrcParams
+from hosts.mrc.reverse import LEAST_PATIENCE_S, Alarm, ReversePaths, chosen
 
 NOW = 10.0
 PARAMS = MrcParams(initial_rtt_s=0.002)
@@ -42,7 +42,7 @@ def miss(way_back: ReversePaths, now: float = NOW) -> int:
     ("planes", "wanted", "expected"),
     [
         ((1, 1, 1, 1), 0, [0, 1, 2, 3]), ((1, 1, 2, 2), 0, [0, 2, 1, 3]), ((1, 1, 2, 2), 3, [0, 2, 1]),
-        ((1, 2, 3, 4), 2, [0, 1, 2, 3]), ((1,) * 100, 0, list(range(MOST_EVS))), ((1, 1), 64, [0, 1]),
+        ((1, 2, 3, 4), 2, [0, 1, 2, 3]), ((1,) * 100, 0, list(range(MOST_REVERSE_EVS))), ((1, 1), 64, [0, 1]),
     ],
 )  # fmt: skip
 def test_the_set_takes_planes_in_turn_and_has_one_of_each(planes: tuple[int, ...], wanted: int, expected: list[int]) -> None:
