@@ -15,43 +15,31 @@ import argparse
 import json
 import random
 import tempfile
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from fabric_lab import Streams, crossing_pairs, fabric_of, in_sandbox
+from link_watch import LinkWatch
 from nic_port import spread
 
 SETTLE_S, LOSS_S, BACK_S = 3.0, 1.5, 2.0
-WINDOW_S, TICK_S = 1.0, 0.001
+WINDOW_S = 1.0
 TARGET_SHARE = 0.97
 REASON = "ev_loss"
 
 
-class Watch:
-    """Bytes that the receiver's link has carried towards it, and packets that lossy EVs have lost on all links, over time."""
+class LossWatch(LinkWatch):
+    """Also packets that lossy EVs have lost on all links, over time."""
 
     def __init__(self, fabric: Any, receiver: str) -> None:
-        self._counters = fabric.link_counters()
-        self._row = next(2 * link.index + 1 for link in fabric.topology.links.values() if link.a.node == receiver)
-        self._times: list[float] = []
-        self._carried: list[float] = []
+        super().__init__(fabric, receiver)
         self._lost: list[float] = []
 
-    def until(self, end: float) -> None:
-        """Samples until then."""
-        while (now := time.monotonic()) < end:
-            self._times.append(now)
-            self._carried.append(float(self._counters["tx_bytes"][self._row]))
-            self._lost.append(float(self._counters["ev_dropped_packets"].sum()))
-            time.sleep(TICK_S)
-
-    def rate(self, begin: float, end: float) -> float:
-        """Bytes a second between two times."""
-        low, high = np.interp([begin, end], self._times, self._carried)
-        return float(high - low) / (end - begin)
+    def _sample(self) -> None:
+        super()._sample()
+        self._lost.append(float(self._counters["ev_dropped_packets"].sum()))
 
     def lost(self, begin: float, end: float) -> int:
         """Packets lost between two times."""
@@ -67,7 +55,7 @@ def main(arguments: argparse.Namespace) -> dict[str, Any]:
         ((source, target),) = crossing_pairs(fabric.topology, 1)
         paths = fabric.topology.paths(source, target)
         with Streams(fabric, [(source, target)], Path(folder), params) as streams:
-            watch = Watch(fabric, target)
+            watch = LossWatch(fabric, target)
             watch.until(streams.start() + SETTLE_S)
             faults = [lose(fabric, watch, rng, paths, arguments.loss) for _ in range(arguments.repeats)]
             reports, events = streams.stop(), streams.events()
@@ -81,7 +69,7 @@ def main(arguments: argparse.Namespace) -> dict[str, Any]:
             "figures": spread([{key: value for key, value in row.items() if key != "out"} for row in out])}  # fmt: skip
 
 
-def lose(fabric: Any, watch: Watch, rng: random.Random, paths: Sequence[Any], share: float) -> dict[str, Any]:
+def lose(fabric: Any, watch: LossWatch, rng: random.Random, paths: Sequence[Any], share: float) -> dict[str, Any]:
     """One lossy path and its healing."""
     ev = rng.randrange(len(paths))
     link = rng.choice(paths[ev].links[1:-1])
@@ -92,7 +80,7 @@ def lose(fabric: Any, watch: Watch, rng: random.Random, paths: Sequence[Any], sh
     return {"ev": ev, "link": link, "began": began, "ended": ended}
 
 
-def judged(watch: Watch, fault: Mapping[str, Any], changes: Sequence[Mapping[str, Any]], rtt_s: float) -> dict[str, Any]:
+def judged(watch: LossWatch, fault: Mapping[str, Any], changes: Sequence[Mapping[str, Any]], rtt_s: float) -> dict[str, Any]:
     """The figures of one fault."""
     during = [each for each in changes if each["ev"] == fault["ev"] and fault["began"] <= each["t"] <= fault["ended"]]
     bad = next((each for each in during if each["to"] == "ASSUMED_BAD" and each["first_lost_tx_s"] is not None), None)

@@ -13,48 +13,21 @@ import argparse
 import json
 import statistics
 import tempfile
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from fabric_lab import Streams, fabric_over, in_sandbox
+from link_watch import LinkWatch
 
 import topologies
 
 SETTLE_S, CUT_S, BACK_S = 3.0, 1.5, 3.0
 BEFORE_S = 1.0
-TICK_S = 0.001
 RTTS = 10
 ENOUGH = 0.7
 SENDER, RECEIVER = "h1", "h2"
-
-
-class Watch:
-    """Bytes that the receiver's links have carried towards it, by plane, over time."""
-
-    def __init__(self, fabric: Any) -> None:
-        self._counters = fabric.link_counters()
-        links = [link for link in fabric.topology.links.values() if link.a.node == RECEIVER]
-        self.planes = {link.plane: at for at, link in enumerate(links)}
-        self._rows = [2 * link.index + 1 for link in links]
-        self._times: list[float] = []
-        self._bytes: list[Any] = []
-
-    def until(self, end: float) -> None:
-        """Samples until then."""
-        while (now := time.monotonic()) < end:
-            self._times.append(now)
-            self._bytes.append(self._counters["tx_bytes"][self._rows].copy())
-            time.sleep(TICK_S)
-
-    def rate(self, begin: float, end: float, without: int | None = None) -> float:
-        """Bytes a second between two times, perhaps without one plane."""
-        kept = [at for plane, at in self.planes.items() if plane != without]
-        carried = np.array(self._bytes)[:, kept].sum(axis=1)
-        low, high = np.interp([begin, end], self._times, carried)
-        return float(high - low) / (end - begin)
 
 
 def main(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -67,7 +40,7 @@ def main(arguments: argparse.Namespace) -> dict[str, Any]:
         tempfile.TemporaryDirectory() as folder,
         Streams(fabric, [(SENDER, RECEIVER)], Path(folder), params) as streams,
     ):
-        watch = Watch(fabric)
+        watch = LinkWatch(fabric, RECEIVER)
         watch.until(streams.start() + SETTLE_S)
         cuts = [cut(fabric, watch, number, arguments.planes) for number in range(arguments.cuts)]
         reports, events = streams.stop(), streams.events()
@@ -80,7 +53,7 @@ def main(arguments: argparse.Namespace) -> dict[str, Any]:
             "qp_errors": len(errors), "endpoint": {host: report["endpoint"] for host, report in reports.items()}, **found}  # fmt: skip
 
 
-def cut(fabric: Any, watch: Watch, number: int, planes: int) -> dict[str, Any]:
+def cut(fabric: Any, watch: LinkWatch, number: int, planes: int) -> dict[str, Any]:
     """One port down and up again, the ends and planes in turn."""
     host, port = (SENDER, RECEIVER)[number % 2], number // 2 % planes
     issued, _effective = fabric.set_port(f"{host}-eth{port}", False)
@@ -90,7 +63,9 @@ def cut(fabric: Any, watch: Watch, number: int, planes: int) -> dict[str, Any]:
     return {"host": host, "plane": port + 1, "began": issued, "mended": mended}
 
 
-def judged(watch: Watch, cuts: Sequence[Mapping[str, Any]], events: Sequence[Mapping[str, Any]], rtt_s: float) -> Iterator[dict[str, Any]]:
+def judged(
+    watch: LinkWatch, cuts: Sequence[Mapping[str, Any]], events: Sequence[Mapping[str, Any]], rtt_s: float
+) -> Iterator[dict[str, Any]]:
     """The figures of each cut."""
     for each in cuts:
         began, mended, plane = each["began"], each["mended"], each["plane"]

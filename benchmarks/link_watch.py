@@ -1,0 +1,41 @@
+"""What the links towards a host carry, sampled every millisecond. Import `fabric_lab` first: it finds the tree."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+
+from testbed.fabric.bpf import row_of
+
+TICK_S = 0.001
+
+
+class LinkWatch:
+    """Bytes that the receiver's links have carried towards it, by plane, over time."""
+
+    def __init__(self, fabric: Any, receiver: str) -> None:
+        self._counters = fabric.link_counters()
+        links = [link for link in fabric.topology.links.values() if link.a.node == receiver]
+        self._planes = [link.plane for link in links]
+        self._rows = [row_of(link, from_a=False) for link in links]
+        self._times: list[float] = []
+        self._carried: list[Any] = []
+
+    def until(self, end: float) -> None:
+        """Samples until then."""
+        while (now := time.monotonic()) < end:
+            self._times.append(now)
+            self._sample()
+            time.sleep(TICK_S)
+
+    def _sample(self) -> None:
+        self._carried.append(self._counters["tx_bytes"][self._rows].copy())
+
+    def rate(self, begin: float, end: float, without: int | None = None) -> float:
+        """Bytes a second between two times, perhaps without one plane."""
+        kept = [at for at, plane in enumerate(self._planes) if plane != without]
+        carried = np.array(self._carried)[:, kept].sum(axis=1)
+        low, high = np.interp([begin, end], self._times, carried)
+        return float(high - low) / (end - begin)
