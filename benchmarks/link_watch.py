@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import time
 from typing import Any
 
@@ -36,6 +37,7 @@ class LinkWatch:
     def rate(self, begin: float, end: float, without: int | None = None) -> float:
         """Bytes a second between two times, perhaps without one plane."""
         kept = [at for at, plane in enumerate(self._planes) if plane != without]
-        carried = np.array(self._carried)[:, kept].sum(axis=1)
-        low, high = np.interp([begin, end], self._times, carried)
+        samples = slice(max(0, bisect.bisect_left(self._times, begin) - 1), bisect.bisect_right(self._times, end) + 1)
+        carried = np.array(self._carried[samples])[:, kept].sum(axis=1)
+        low, high = np.interp([begin, end], self._times[samples], carried)
         return float(high - low) / (end - begin)
