@@ -21,8 +21,7 @@ from typing import Any
 
 import numpy as np
 from fabric_lab import Streams, crossing_pairs, fabric_of, in_sandbox
-from link_watch import LinkWatch
-from nic_port import spread
+from link_watch import LinkWatch, spread
 
 SETTLE_S, LOSS_S, BACK_S = 3.0, 1.5, 2.0
 WINDOW_S = 1.0
@@ -62,11 +61,11 @@ def main(arguments: argparse.Namespace) -> dict[str, Any]:
     changes = [event for event in events if event["event"] == "ev_state" and event["source"] == source]
     rtt_s = reports[source]["idle_rtt_s"][target]
     rows = [judged(watch, fault, changes, rtt_s) for fault in faults]
-    out = [row for row in rows if row["out"]]
+    out = [row for row in rows if row is not None]
     met = bool(out) and len(out) == len(rows) and spread(out)["goodput_share"]["median"] >= TARGET_SHARE
     return {"repeats": len(rows), "loss": arguments.loss, "rate_mbps": arguments.rate_mbps, "seed": arguments.seed,
             "idle_rtt_ms": round(rtt_s * 1e3, 2), "left_use": len(out), "target_met": met,
-            "figures": spread([{key: value for key, value in row.items() if key != "out"} for row in out])}  # fmt: skip
+            "figures": spread(out)}  # fmt: skip
 
 
 def lose(fabric: Any, watch: LossWatch, rng: random.Random, paths: Sequence[Any], share: float) -> dict[str, Any]:
@@ -80,16 +79,16 @@ def lose(fabric: Any, watch: LossWatch, rng: random.Random, paths: Sequence[Any]
     return {"ev": ev, "link": link, "began": began, "ended": ended}
 
 
-def judged(watch: LossWatch, fault: Mapping[str, Any], changes: Sequence[Mapping[str, Any]], rtt_s: float) -> dict[str, Any]:
-    """The figures of one fault."""
+def judged(watch: LossWatch, fault: Mapping[str, Any], changes: Sequence[Mapping[str, Any]], rtt_s: float) -> dict[str, float] | None:
+    """The figures of one fault; None if the EV was not called bad."""
     during = [each for each in changes if each["ev"] == fault["ev"] and fault["began"] <= each["t"] <= fault["ended"]]
     bad = next((each for each in during if each["to"] == "ASSUMED_BAD" and each["first_lost_tx_s"] is not None), None)
     if bad is None:
-        return {"out": False}
+        return None
     first_s = bad["first_lost_tx_s"]
     share = watch.rate(first_s, first_s + WINDOW_S) / watch.rate(fault["began"] - WINDOW_S, fault["began"])
     last_s, bad_s, began = bad["last_tx_s"], bad["t"], fault["began"]
-    return {"out": True, "goodput_share": share, "last_ms": (last_s - first_s) * 1e3, "decided_ms": (bad_s - first_s) * 1e3,
+    return {"goodput_share": share, "last_ms": (last_s - first_s) * 1e3, "decided_ms": (bad_s - first_s) * 1e3,
             "lost_until_last": watch.lost(began, last_s + rtt_s), "lost_until_bad": watch.lost(began, bad_s)}  # fmt: skip
 
 

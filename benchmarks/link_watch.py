@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import bisect
+import statistics
 import time
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -41,3 +43,12 @@ class LinkWatch:
         carried = np.array(self._carried[samples])[:, kept].sum(axis=1)
         low, high = np.interp([begin, end], self._times[samples], carried)
         return float(high - low) / (end - begin)
+
+
+def spread(rows: Sequence[Mapping[str, float]]) -> dict[str, dict[str, float]]:
+    """Median, least and most of each figure; {} without any row."""
+    values = {key: [row[key] for row in rows] for key in (rows[0] if rows else ())}
+    return {
+        key: {"median": round(statistics.median(each), 3), "min": round(min(each), 3), "max": round(max(each), 3)}
+        for key, each in values.items()
+    }

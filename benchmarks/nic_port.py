@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import statistics
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -19,7 +18,7 @@ from typing import Any
 
 import numpy as np
 from fabric_lab import Streams, fabric_over, in_sandbox
-from link_watch import LinkWatch
+from link_watch import LinkWatch, spread
 
 import topologies
 
@@ -47,7 +46,7 @@ def main(arguments: argparse.Namespace) -> dict[str, Any]:
     rtt_s = reports[SENDER]["idle_rtt_s"][RECEIVER]
     rows = list(judged(watch, cuts, events, rtt_s))
     errors = [event for event in events if event["event"] == "qp_error"]
-    found = {end: spread([row for row in rows if row["host"] == host]) for end, host in (("sender", SENDER), ("receiver", RECEIVER))}
+    found = {end: spread([row for cut_at, row in rows if cut_at == host]) for end, host in (("sender", SENDER), ("receiver", RECEIVER))}
     ideal = 1 - 1 / arguments.planes
     return {"cuts": len(cuts), "rate_mbps": arguments.rate_mbps, "idle_rtt_ms": round(rtt_s * 1e3, 2), "ideal_share": ideal,
             "qp_errors": len(errors), "endpoint": {host: report["endpoint"] for host, report in reports.items()}, **found}  # fmt: skip
@@ -65,8 +64,8 @@ def cut(fabric: Any, watch: LinkWatch, number: int, planes: int) -> dict[str, An
 
 def judged(
     watch: LinkWatch, cuts: Sequence[Mapping[str, Any]], events: Sequence[Mapping[str, Any]], rtt_s: float
-) -> Iterator[dict[str, Any]]:
-    """The figures of each cut."""
+) -> Iterator[tuple[str, dict[str, float]]]:
+    """(host whose port it was, figures) of each cut."""
     for each in cuts:
         began, mended, plane = each["began"], each["mended"], each["plane"]
         before, window_s = watch.rate(began - BEFORE_S, began), RTTS * rtt_s
@@ -78,21 +77,11 @@ def judged(
             if event["event"] == "ev_state" and event["reason"] == "port_up" and mended <= event["t"] < mended + BACK_S
         ]  # fmt: skip
         whole = max(back, default=mended + BACK_S)
-        yield {
-            "host": each["host"], "first_rtts": first, "within_rtts": (next(enough, mended) - began) / rtt_s,
+        yield each["host"], {
+            "first_rtts": first, "within_rtts": (next(enough, mended) - began) / rtt_s,
             "rest": watch.rate(began, mended, plane) / before, "back_s": whole - mended,
-            "after": watch.rate(whole, min(whole + 1.0, mended + BACK_S), None) / before if back else 0.0,
+            "after": watch.rate(whole, min(whole + 1.0, mended + BACK_S)) / before if back else 0.0,
         }  # fmt: skip
-
-
-def spread(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Median, least and most of each figure."""
-    keys = [key for key in rows[0] if key != "host"] if rows else []
-    values = {key: [row[key] for row in rows] for key in keys}
-    return {
-        key: {"median": round(statistics.median(each), 3), "min": round(min(each), 3), "max": round(max(each), 3)}
-        for key, each in values.items()
-    }
 
 
 if __name__ == "__main__":
