@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import pstats
 import tempfile
-from collections import Counter
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,19 +30,20 @@ def profiled(run: Callable[[Path], dict[str, Any]]) -> dict[str, Any]:
 def shares(profile: Path) -> dict[str, Any]:
     """Own time by part and by function, in percent of all that is neither waiting nor importing; what is below 1 % is left out."""
     stats = pstats.Stats(str(profile)).stats  # type: ignore[attr-defined]
-    parts, functions = Counter[str](), Counter[str]()
+    parts, functions = defaultdict[str, float](float), defaultdict[str, float](float)
     for (file, _line, name), (_calls, _primitive, own_s, _total_s, callers) in stats.items():
         spent_s = sum(by[2] for (caller, _, what), by in callers.items() if is_ours(caller, what)) if file == "~" else own_s
         if (file == "~" or is_ours(file, name)) and WAITING not in name:
             part = part_of(file, name)
-            parts[part] += spent_s  # type: ignore[assignment]
-            functions[f"{part}: {name}"] += spent_s  # type: ignore[assignment]
+            parts[part] += spent_s
+            functions[f"{part}: {name}"] += spent_s
     whole_s = sum(parts.values())
     return {"parts_percent": _percent(parts, whole_s), "functions_percent": _percent(functions, whole_s)}
 
 
-def _percent(spent: Counter[str], whole_s: float) -> dict[str, float]:
-    return {name: round(own_s / whole_s * 100, 1) for name, own_s in spent.most_common(MOST) if own_s >= 0.01 * whole_s}
+def _percent(spent: Mapping[str, float], whole_s: float) -> dict[str, float]:
+    dearest = sorted(spent.items(), key=lambda part: part[1], reverse=True)[:MOST]
+    return {name: round(own_s / whole_s * 100, 1) for name, own_s in dearest if own_s >= 0.01 * whole_s}
 
 
 def is_ours(file: str, name: str) -> bool:
