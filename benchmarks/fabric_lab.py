@@ -21,7 +21,7 @@ import topologies  # noqa: E402 - found through the line above
 from testbed import sandbox  # noqa: E402
 from testbed.fabric import Fabric  # noqa: E402
 from testbed.run.agents import AgentPool  # noqa: E402
-from testbed.run.plan import peer  # noqa: E402
+from testbed.run.plan import implied_parameters, peer  # noqa: E402
 from testbed.scenario.derived_links import link_settings  # noqa: E402
 from testbed.scenario.schema import Links  # noqa: E402
 from topologies import Topology, addresses  # noqa: E402
@@ -84,13 +84,13 @@ class Streams:
         self.pool.close()
 
     def _config(self, host: str, rank: int) -> dict[str, Any]:
-        topology, node, settings = self.fabric.topology, self.fabric.topology.nodes[host], self.fabric.settings
+        topology, node = self.fabric.topology, self.fabric.topology.nodes[host]
         target, source = self._target_of.get(host), self._source_of.get(host)
         outgoing = [{"to": target, "start_s": 0.0, "every_s": self.every_s}] if target else []
         files = {"events": str(self.folder / f"{host}.events.jsonl"), "flows": str(self.folder / f"{host}.flows.csv")}
         return {
             "cmd": "config", "host": host, "rank": rank, "transport": "mrc", "seed": 1,
-            "params": {"link_rate_bps": settings.rate_bps, "trimming": settings.trimming, **self.params},
+            "params": {**implied_parameters(self.fabric.settings, "mrc"), **self.params},
             "job": {
                 "kind": "streams", "message_bytes": self.message_bytes, "outstanding": self.outstanding,
                 "outgoing": outgoing, "incoming": [{"from": source}] if source else [],

@@ -9,6 +9,7 @@ from typing import Any
 
 from hosts.mrc.params import MrcParams
 from hosts.rc.params import RcParams
+from testbed.link_settings import LinkSettings
 from testbed.scenario import Scenario
 from testbed.scenario.deny import agent_deny
 from testbed.scenario.derived_links import TRANSPORT_OF_ARM
@@ -27,14 +28,14 @@ class Share:
 
 
 def given_parameters(scenario: Scenario, arm: str) -> dict[str, Any]:
-    """Named parameters that differ from the transport's defaults: what the scenario gives, on top of what the fabric implies.
-
-    MRC knows its link's rate, as a NIC does, and whether switches trim.
-    """
+    """Named parameters that differ from the transport's defaults: what the scenario gives, on top of what the fabric implies."""
     transport = TRANSPORT_OF_ARM[arm]
-    settings = scenario.link_settings(arm)
-    implied = {"link_rate_bps": settings.rate_bps, "trimming": settings.trimming} if transport == "mrc" else {}
-    return {**implied, **scenario.transport.get(transport, {})}
+    return {**implied_parameters(scenario.link_settings(arm), transport), **scenario.transport.get(transport, {})}
+
+
+def implied_parameters(settings: LinkSettings, transport: str) -> dict[str, Any]:
+    """What the fabric implies: MRC knows its link's rate, as a NIC does, and whether switches trim."""
+    return {"link_rate_bps": settings.rate_bps, "trimming": settings.trimming} if transport == "mrc" else {}
 
 
 def transport_parameters(scenario: Scenario, arm: str) -> dict[str, Any]:
