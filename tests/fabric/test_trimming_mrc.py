@@ -27,8 +27,7 @@ def tell() -> dict[str, Any]:
     fabric.deploy()
     fabric.verify()
     folder = Path(tempfile.mkdtemp(dir="/run/testbed"))
-    params = {"link_rate_bps": rate_bps, "trimming": True}
-    with Streams(fabric, [("h1", "h3"), ("h2", "h4")], folder, params) as streams:
+    with Streams(fabric, [("h1", "h3"), ("h2", "h4")], folder, {}) as streams:
         deadline = streams.start() + patience_s
         while time.monotonic() < deadline and int(fabric.link_counters()["trimmed_packets"].sum()) < wanted:
             time.sleep(0.2)
