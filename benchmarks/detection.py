@@ -28,12 +28,15 @@ from typing import Any
 
 from fabric_lab import Pair, Streams, crossing_pairs, fabric_of, in_sandbox
 
+from testbed.link_settings import ETHERNET_HEADER_BYTES
+from testbed.scenario.fit import HEADER_BYTES
+
 CUT_S = 0.6
 RECOVERY_S = 1.2  # three answered probes and a margin; checked: a path that did not come back is reported
 GRACE_S = 0.05
 SETTLE_S = 2.0
-WIRE_BYTES = 4242  # of a packet with 4096 bytes of payload
-PACKETS = 2  # of a message
+PAYLOAD_BYTES = 4096
+WIRE_BYTES = PAYLOAD_BYTES + HEADER_BYTES["mrc"] + ETHERNET_HEADER_BYTES
 BITS_PER_BYTE = 8
 LOADS = {"half": (8 * 1024, 4, 0.5), "one_message": (8 * 1024, 1, 0.0), "full": (64 * 1024, 4, 0.0)}
 """(bytes a message, messages under way at most, share of the link's rate; 0 = what goes)"""
@@ -55,7 +58,7 @@ def main(arguments: argparse.Namespace) -> dict[str, Any]:
 def streams_of(fabric: Any, pairs: Sequence[Pair], folder: str, load: str, arguments: argparse.Namespace) -> Streams:
     """The agents under that load."""
     message_bytes, outstanding, share = LOADS[load]
-    every_s = PACKETS * WIRE_BYTES * BITS_PER_BYTE / (share * arguments.rate_mbps * 1e6) if share else 0.0
+    every_s = message_bytes / PAYLOAD_BYTES * WIRE_BYTES * BITS_PER_BYTE / (share * arguments.rate_mbps * 1e6) if share else 0.0
     return Streams(fabric, pairs, Path(folder), json.loads(arguments.params), message_bytes, outstanding, every_s)
 
 
