@@ -49,11 +49,11 @@ def sniffer(net: Lab, name: str) -> Iterator[socket.socket]:
         yield sock
 
 
-def sent_by(sock: socket.socket, *, own: bool) -> list[bytes]:
-    """IPv6 packets that the sniffed host sent (`own`) or got."""
+def sent_by(sock: socket.socket, *, own: bool, most: int | None = 500) -> list[bytes]:
+    """IPv6 packets that the sniffed host sent (`own`) or got; None: all that the socket holds."""
     wanted, protocols = socket.PACKET_OUTGOING if own else socket.PACKET_HOST, (socket.IPPROTO_UDP, socket.IPPROTO_IPV6)
     sound = (packet for packet, (_, kind, way, *_) in captured(sock) if (kind, way) == (ETH_P_IPV6, wanted) and packet[6] in protocols)
-    packets = list(islice(sound, 500))
+    packets = list(islice(sound, most))
     assert packets
     return packets
 
