@@ -53,8 +53,8 @@ PRIVILEGE_HINT = (
 )
 _FORBIDDEN = ("operation not permitted", "permission denied")
 
-# What programs are for that only the arms with that kind of switches need.
-SWITCHING_OF_PURPOSE = {"the MRC arm's switches": "ovs", "the BGP arm": "frr"}
+# What programs are for that only the arms with those kinds of switches need.
+SWITCHING_OF_PURPOSE = {"the MRC arm's switches": ("ovs", "ovs-bgp", "ovs-ecmp"), "the BGP arm": ("frr",)}
 
 # program, apt package, what for, required
 PROGRAMS = (
@@ -132,12 +132,12 @@ def _program(entry: tuple[str, str, str, bool]) -> Check:
     name, package, purpose, required = entry
     found = _in_folders(name, FRR_FOLDERS) if package == "frr" else shutil.which(name)
     detail = found or f"not installed; for {purpose}"
-    return Check(name, found is not None, detail, f"apt install {package}", required, _arms(SWITCHING_OF_PURPOSE.get(purpose)))
+    return Check(name, found is not None, detail, f"apt install {package}", required, _arms(SWITCHING_OF_PURPOSE.get(purpose, ())))
 
 
-def _arms(switching: str | None) -> tuple[str, ...]:
-    """The arms whose switches are of that kind; none, for what every arm needs."""
-    return tuple(arm for arm, kind in SWITCHING_OF_ARM.items() if kind == switching)
+def _arms(switching: Collection[str]) -> tuple[str, ...]:
+    """The arms whose switches are of those kinds; none, for what every arm needs."""
+    return tuple(arm for arm, kind in SWITCHING_OF_ARM.items() if kind in switching)
 
 
 def _in_folders(name: str, folders: Iterable[str]) -> str | None:

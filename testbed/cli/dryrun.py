@@ -10,7 +10,7 @@ from typing import Any
 import topologies
 from testbed.scenario import Drawn, Fault, Scenario, total_duration_s
 from testbed.scenario.deny import deny_text, ignored_by, no_evs_text
-from testbed.scenario.derived_links import MRC_ARMS
+from testbed.scenario.derived_links import USID_ARMS
 from testbed.scenario.schema_job import AllReduce, Lockstep
 from testbed.units import counted, format_duration, format_rate, format_share, format_size
 from topologies import Topology
@@ -31,7 +31,7 @@ def plan_data(scenario: Scenario, topology: Topology, drawn: Drawn) -> dict[str,
 
 
 def _has_mrc(scenario: Scenario) -> bool:
-    return not set(MRC_ARMS).isdisjoint(scenario.arms)
+    return not set(USID_ARMS).isdisjoint(scenario.arms)
 
 
 def rule_counts(topology: Topology) -> dict[str, int]:

@@ -10,13 +10,13 @@ from testbed.cli.output import Output, quiet_stdout, table
 from testbed.cli.progress import reporting
 from testbed.cli.targets import Fabric
 from testbed.errors import FidelityError
-from testbed.scenario.derived_links import MRC_ARMS
+from testbed.scenario.derived_links import USID_ARMS
 
 if TYPE_CHECKING:
     from testbed.fabric.selftest import Check
     from testbed.link_settings import LinkSettings
 
-ARMS = MRC_ARMS
+ARMS = USID_ARMS
 """A fabric with BGP is never idle, so its links cannot be measured packet by packet."""
 
 

@@ -68,6 +68,10 @@ class Fabric:
         """Whether the switches' tables never change (uSID rules), or routing makes them."""
         return self._switching.static
 
+    def routing_events(self) -> list[dict[str, Any]]:
+        """What routing said and did since the start: history events with `t` in CLOCK_MONOTONIC seconds; none where nothing routes."""
+        return self._switching.events()
+
     @property
     def routers(self) -> Routers:
         """The routers of a BGP fabric; UsageError where there are none."""
@@ -300,12 +304,15 @@ class Fabric:
             self._kernels[node].set_up(links.ifindex(link, at_a), True)
 
     def _set_up_hosts(self) -> None:
-        self._tunnel_mode = _tunnel_mode(self.pid(self.topology.hosts[0])) if self._switching.static else None
+        self._tunnel_mode = _tunnel_mode(self.pid(self.topology.hosts[0])) if self._switching.source_routed else None
         self._in_parallel(self._set_up_host, self.topology.hosts)
 
     def _set_up_host(self, host: str) -> None:
-        static = self._switching.static
-        batch = hosts.host_batch(self.topology, host, self._tunnel_mode) if static else hosts.routed_host_batch(self.topology, host)
+        batch = (
+            hosts.host_batch(self.topology, host, self._tunnel_mode)
+            if self._switching.source_routed
+            else hosts.routed_host_batch(self.topology, host)
+        )
         run(in_net(self.pid(host), ["ip", "-6", "-batch", "-"]), f"{host}: addresses and routes", input_text=batch)
 
     def _boot(self) -> None:
@@ -324,13 +331,13 @@ class Fabric:
 
     def _restore_port(self, link: Link) -> None:
         """The host's part of a NIC port, after it was set down; one port at a time, as all of a host share a route."""
-        host, static = link.a.node, self._switching.static
+        host = link.a.node
         with self._restoring:
             ports = links.ports_of(host, self.topology.links_of(host))
             up = {end.ifname for other, end, at_a in ports if not self._admin.is_down(other, at_a)}
             lines = (
                 hosts.port_batch(self.topology, host, link, self._tunnel_mode)
-                if static
+                if self._switching.source_routed
                 else hosts.routed_port_batch(self.topology, host, link, up)
             )
             run(in_net(self.pid(host), ["ip", "-6", "-batch", "-"]), f"{host}: addresses and routes of {link.a.ifname}", input_text=lines)

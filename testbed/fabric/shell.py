@@ -131,7 +131,7 @@ def run(topology: Topology, arm: str, scenario: Any = None) -> None:
 
     Rates, MTU and queues are those of `scenario`, if there is one.
     """
-    fabric = Fabric(topology, _settings(scenario, arm), SWITCHING_OF_ARM[arm], sandbox.runtime_dir() / "shell", _options(scenario))
+    fabric = Fabric(topology, _settings(scenario, arm), SWITCHING_OF_ARM[arm], sandbox.runtime_dir() / "shell", _options(scenario, arm))
     setLogLevel("output")
     with fabric.deployed():
         print(_GREETING.format(**_words(fabric)), end="", file=sys.stderr)  # noqa: T201 - a prompt talks
@@ -152,9 +152,9 @@ def _settings(scenario: Any, arm: str) -> LinkSettings:
     return settings
 
 
-def _options(scenario: Any) -> dict[str, Any]:
-    if scenario is None or not scenario.bgp:
+def _options(scenario: Any, arm: str) -> dict[str, Any]:
+    if scenario is None:
         return {}
-    from testbed.routing.options import BgpOptions
+    from testbed.run.plan import fabric_options
 
-    return {"bgp": BgpOptions(**dict(scenario.bgp))}
+    return fabric_options(scenario, arm)

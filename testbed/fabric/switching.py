@@ -25,6 +25,9 @@ class Switching(Protocol):
     """What a fabric wants of its switches."""
 
     static: bool
+    """Whether tables never change."""
+    source_routed: bool
+    """Whether hosts write the whole path into a packet (uSID), or the switches route by its destination."""
     sysctls: Mapping[str, str]
     host_sysctls: Mapping[str, str]
 
@@ -53,6 +56,10 @@ class Switching(Protocol):
         """Changed tables by switch; None where they change by design."""
         ...
 
+    def events(self) -> list[dict[str, Any]]:
+        """What routing said and did since the start, as history events (docs/architecture.md, source `routing`); `t` is CLOCK_MONOTONIC."""
+        ...
+
     def manifest(self) -> dict[str, Any]:
         """Datapath, versions, options."""
         ...
@@ -64,7 +71,7 @@ class Switching(Protocol):
 class OvsSwitching:
     """One Open vSwitch instance a switch."""
 
-    static = True
+    static = source_routed = True
     sysctls = SWITCH_SYSCTLS
     host_sysctls = SYSCTLS
 
@@ -113,6 +120,10 @@ class OvsSwitching:
         found = {name: switch.differences() for name, switch in self._switches.items()}
         return {name: lines for name, lines in found.items() if lines}
 
+    def events(self) -> list[dict[str, Any]]:
+        """None: nothing routes."""
+        return []
+
     def manifest(self) -> dict[str, Any]:
         """Datapath and version."""
         version = run(["ovs-vswitchd", "--version"], "asking Open vSwitch for its version").splitlines()[0].split()[-1]
@@ -131,7 +142,7 @@ class OvsSwitching:
 class RoutedSwitching:
     """FRR in every switch's namespace, the kernel forwards."""
 
-    static = False
+    static = source_routed = False
     sysctls: Mapping[str, str] = {}
     host_sysctls: Mapping[str, str]
 
@@ -193,6 +204,10 @@ class RoutedSwitching:
     def differences(self) -> dict[str, list[str]] | None:
         """None: routing changes tables by design."""
         return None
+
+    def events(self) -> list[dict[str, Any]]:
+        """BGP messages and session changes."""
+        return []
 
     def manifest(self) -> dict[str, Any]:
         """FRR's version, options, configuration."""

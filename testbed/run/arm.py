@@ -22,16 +22,15 @@ from testbed.fabric import Fabric
 from testbed.faults.injector import Injector
 from testbed.files import write_json
 from testbed.reporting import Reporter
-from testbed.routing.options import BgpOptions
 from testbed.run.agents import AgentPool
 from testbed.run.control import Control, Desk
 from testbed.run.denials import Denials
 from testbed.run.fidelity import Fidelity, Observations, judge
-from testbed.run.plan import agent_configs, given_parameters, rank_order, transport_parameters
+from testbed.run.plan import agent_configs, fabric_options, given_parameters, rank_order, transport_parameters
 from testbed.run.record import EventLog
 from testbed.run.supervisor import JobSupervisor
 from testbed.scenario import Scenario
-from testbed.scenario.derived_links import MRC_ARMS, SWITCHING_OF_ARM
+from testbed.scenario.derived_links import SWITCHING_OF_ARM, USID_ARMS
 from testbed.scenario.faults import Fault
 from topologies import Topology
 
@@ -127,8 +126,7 @@ class ArmRun:
 
     def _fabric(self) -> Fabric:
         settings = self.scenario.link_settings(self.arm, self.repeat)
-        bgp: dict[str, Any] = dict(self.scenario.bgp)
-        options = {"bgp": BgpOptions(**bgp)} if SWITCHING_OF_ARM[self.arm] == "frr" else {}
+        options = fabric_options(self.scenario, self.arm)
         return Fabric(self.topology, settings, switching=SWITCHING_OF_ARM[self.arm], run_dir=self._private_dir(), options=options)
 
     def _private_dir(self) -> Path:
@@ -147,6 +145,8 @@ class ArmRun:
             ended_by = reason
         finally:
             live.close()
+        for event in fabric.routing_events():
+            self.log.record(event)
         outcome = ArmOutcome(self.arm, self.repeat, interrupted=isinstance(ended_by, KeyboardInterrupt))
         outcome.wrong_sums = live.supervisor.state.wrong_sums
         outcome.tables_unchanged = fabric.tables_unchanged()
@@ -162,7 +162,7 @@ class ArmRun:
         pool = AgentPool(self._ring, fabric.popen, self.folder / "agents")
         watch.start()
         configs = self._configs()
-        denials = Denials(self.topology, configs, pool.send, pool.wake, self.log.record) if self.arm in MRC_ARMS else None
+        denials = Denials(self.topology, configs, pool.send, pool.wake, self.log.record) if self.arm in USID_ARMS else None
         captures = Captures(self.around.capture, self.topology, fabric.pid, self.folder / "captures")
         return Live(watch, pool, self._supervisor(pool, configs, denials), Desk(self.arm, self.repeat, denials), captures)
 

@@ -10,12 +10,15 @@ from typing import Any
 from hosts.mrc.params import MrcParams
 from hosts.rc.params import RcParams
 from testbed.link_settings import LinkSettings
+from testbed.routing.options import BgpOptions
 from testbed.scenario import Scenario
 from testbed.scenario.deny import agent_deny
-from testbed.scenario.derived_links import TRANSPORT_OF_ARM
+from testbed.scenario.derived_links import SWITCHING_OF_ARM, TRANSPORT_OF_ARM
 from testbed.scenario.schema_job import AllReduce, AllToAll, Streams
 from testbed.scenario.traffic import Flow, hosts_a_group, ring_order
 from topologies import Topology, addresses, usid
+
+PARAMETERS: Mapping[str, type[MrcParams] | type[RcParams]] = {"mrc": MrcParams, "rc": RcParams}
 
 
 @dataclass(frozen=True)
@@ -38,9 +41,15 @@ def implied_parameters(settings: LinkSettings, transport: str) -> dict[str, Any]
     return {"link_rate_bps": settings.rate_bps, "trimming": settings.trimming} if transport == "mrc" else {}
 
 
+def fabric_options(scenario: Scenario, arm: str) -> dict[str, Any]:
+    """The `options` of the arm's Fabric, from the scenario's sections about routing."""
+    switching, bgp = SWITCHING_OF_ARM[arm], dict[str, Any](scenario.bgp)
+    return {"bgp": BgpOptions(**bgp)} if switching == "frr" else {}
+
+
 def transport_parameters(scenario: Scenario, arm: str) -> dict[str, Any]:
     """Every parameter of the arm's transport, defaults included: what its side of the comparison was allowed."""
-    kind = MrcParams if TRANSPORT_OF_ARM[arm] == "mrc" else RcParams
+    kind = PARAMETERS[TRANSPORT_OF_ARM[arm]]
     return asdict(kind.from_mapping(given_parameters(scenario, arm)))
 
 

@@ -9,7 +9,7 @@ from hosts.core import PathSpec
 from hosts.mrc.evs import spread
 from testbed.errors import UsageError
 from testbed.scenario.check_job import host_problems
-from testbed.scenario.derived_links import MRC_ARMS
+from testbed.scenario.derived_links import USID_ARMS
 from testbed.scenario.problems import Place, Problem, did_you_mean
 from testbed.scenario.schema_deny import DeniedEvs, Deny
 from testbed.scenario.targets import UnknownTarget, link_name
@@ -117,7 +117,7 @@ def _bars(qps: Iterable[Mapping[int, tuple[str, ...]]], links: set[str], denied:
 
 def ignored_by(arms: Collection[str]) -> list[str]:
     """The arms that have no EVs, and therefore no use for a denylist."""
-    return [arm for arm in arms if arm not in MRC_ARMS]
+    return [arm for arm in arms if arm not in USID_ARMS]
 
 
 def no_evs_text(arms: Sequence[str]) -> str:
@@ -127,7 +127,7 @@ def no_evs_text(arms: Sequence[str]) -> str:
 
 def agent_deny(deny: Deny, topology: Topology, host: str, arm: str) -> dict[str, dict[str, object]]:
     """A host's part of the denylist, as its agent's `config` has it; nothing when it denies nothing, or the arm has no EVs."""
-    if arm not in MRC_ARMS:
+    if arm not in USID_ARMS:
         return {}
     links = [topology.link(name).name for name in deny.links]
     evs = {entry.peer: list(entry.evs) for entry in deny.evs if entry.host == host}

@@ -8,10 +8,16 @@ from collections.abc import Mapping
 from testbed.link_settings import BURST_S, LinkSettings
 from testbed.scenario.schema import Links
 
-TRANSPORT_OF_ARM: Mapping[str, str] = {"mrc": "mrc", "mrc-no-trim": "mrc", "rc-bgp": "rc"}
-SWITCHING_OF_ARM: Mapping[str, str] = {"mrc": "ovs", "mrc-no-trim": "ovs", "rc-bgp": "frr"}
-MRC_ARMS = tuple(arm for arm, transport in TRANSPORT_OF_ARM.items() if transport == "mrc")
-"""Those whose switches are static: uSID tables, no routing."""
+TRANSPORT_OF_ARM: Mapping[str, str] = {
+    "mrc": "mrc", "mrc-no-trim": "mrc", "mrc-bgp": "mrc", "rc-bgp": "rc", "rc-bgp-ovs": "rc", "rc-static": "rc", "tcp-bgp": "tcp",
+}  # fmt: skip
+SWITCHING_OF_ARM: Mapping[str, str] = {
+    "mrc": "ovs", "mrc-no-trim": "ovs", "mrc-bgp": "frr", "rc-bgp": "frr",
+    "rc-bgp-ovs": "ovs-bgp", "rc-static": "ovs-ecmp", "tcp-bgp": "frr",
+}  # fmt: skip
+"""`ovs`: static uSID tables. `ovs-bgp`: ECMP tables that a controller changes as BGP would. `ovs-ecmp`: the same tables, never changed."""
+USID_ARMS = tuple(arm for arm, switching in SWITCHING_OF_ARM.items() if switching == "ovs")
+"""Those whose senders choose the whole path: an EV has known links."""
 
 # Forwarding at light load over the longest path, there and back: 1.0 ms on an idle machine (benchmarks/base_rtt.py), 1.1 to 1.8 ms one way
 # on a busy one. The rate has no part in it: HTB lets a frame pass at once when the link was not full, so no link stores and forwards.

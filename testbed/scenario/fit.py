@@ -44,8 +44,10 @@ def tier_problems(tiers: Iterable[str], place: Place, topology: Topology) -> lis
 
 def packet_problems(links: Links, transport: Transport, arms: tuple[str, ...]) -> Iterator[Problem]:
     """Transports of the scenario's arms whose full packet is longer than the MTU: it would never leave the host."""
-    given = {"mrc": transport.mrc, "rc": transport.rc}
+    given = transport.model_dump()
     for name in dict.fromkeys(TRANSPORT_OF_ARM[arm] for arm in arms):
+        if name not in HEADER_BYTES:  # the kernel's TCP cuts its own segments
+            continue
         payload, room = given[name].get("payload_bytes", _default_payload(name)), links.mtu_bytes - HEADER_BYTES[name]
         if isinstance(payload, int) and payload > room:
             message = f"{payload} bytes with {HEADER_BYTES[name]} of headers do not fit the links' MTU of {links.mtu_bytes}"

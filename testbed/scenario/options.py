@@ -15,13 +15,15 @@ from testbed.scenario.schema import Bgp, Option, Transport
 OWNERS: Mapping[str, tuple[str, str]] = {
     "mrc": ("hosts.mrc.params", "MrcParams"),
     "rc": ("hosts.rc.params", "RcParams"),
+    "tcp": ("hosts.tcp.params", "TcpParams"),
     "bgp": ("testbed.routing.options", "BgpOptions"),
 }
 
 
 def transport_problems(transport: Transport) -> list[Problem]:
-    """What is wrong with the parameters of both transports."""
-    return _problems("mrc", transport.mrc, ("transport", "mrc")) + _problems("rc", transport.rc, ("transport", "rc"))
+    """What is wrong with the parameters of the transports."""
+    given = transport.model_dump()
+    return [problem for name in given for problem in _problems(name, given[name], ("transport", name))]
 
 
 def bgp_problems(bgp: Bgp) -> list[Problem]:

@@ -61,7 +61,7 @@ Text = Annotated[str, StringConstraints(max_length=4000, strip_whitespace=True)]
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9-]{0,62}$")]
 Tier = Literal["NIC-T0", "T0-T1", "T1-T2"]
 TIERS: tuple[str, ...] = get_args(Tier)
-Arm = Literal["mrc", "mrc-no-trim", "rc-bgp"]
+Arm = Literal["mrc", "mrc-no-trim", "mrc-bgp", "rc-bgp", "rc-bgp-ovs", "rc-static", "tcp-bgp"]
 ARMS: tuple[str, ...] = get_args(Arm)
 
 
@@ -150,6 +150,7 @@ class Transport(Part):
 
     mrc: dict[str, Option] = Field(default_factory=dict)
     rc: dict[str, Option] = Field(default_factory=dict)
+    tcp: dict[str, Option] = Field(default_factory=dict)
 
 
 class Bgp(BaseModel):

@@ -39,8 +39,8 @@ def test_every_agent_answers(pools):
 
 
 def test_an_agent_that_ends_after_it_stopped_is_no_loss(pools):
-    stops = "print('{\"msg\": \"stopped\"}', flush=True)"
-    slow = "import sys\nsys.stdin.readline()\nprint('{\"msg\": \"stopped\"}', flush=True)"
+    stops = 'print(\'{"msg": "stopped"}\', flush=True)'
+    slow = 'import sys\nsys.stdin.readline()\nprint(\'{"msg": "stopped"}\', flush=True)'
     pool = pools({"h1": stops, "h2": slow})
     pool._processes["h1"].wait()  # its end is certainly in the queue before h2 answers
     pool.send("h2", {"cmd": "stop"})

@@ -49,8 +49,11 @@ KINDS = [(kind, keys(model) - {"kind", "at", "for"}) for model in EXPLICIT for k
 @pytest.mark.parametrize(
     ("page", "section", "model"),
     [
-        ("scenarios.md", "links", schema.Links), ("scenarios.md", "run", schema.Run), ("scenarios.md", "deny", Deny),
-        ("denylist.md", "deny", Deny), ("sweeps.md", "sweep", Sweep),
+        ("scenarios.md", "links", schema.Links),
+        ("scenarios.md", "run", schema.Run),
+        ("scenarios.md", "deny", Deny),
+        ("denylist.md", "deny", Deny),
+        ("sweeps.md", "sweep", Sweep),
     ],
 )
 def test_each_key_of_a_section_has_a_row(page: str, section: str, model: type[BaseModel]) -> None:

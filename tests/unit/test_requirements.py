@@ -15,8 +15,8 @@ def missing(purpose: str, required: bool) -> Check:
 @pytest.mark.parametrize(
     ("purpose", "required", "stopped"),
     [
-        ("the MRC arm's switches", True, {"mrc", "mrc-no-trim"}),
-        ("the BGP arm", False, {"rc-bgp"}),
+        ("the MRC arm's switches", True, {"mrc", "mrc-no-trim", "rc-bgp-ovs", "rc-static"}),
+        ("the BGP arm", False, {"rc-bgp", "mrc-bgp", "tcp-bgp"}),
         ("sandbox", True, set(ARMS)),
         ("some commands of Mininet's prompt", False, set()),
     ],

@@ -234,7 +234,7 @@ def test_transport_parameters_are_handed_on() -> None:
         ("expect=[{arm: mrc, metric: crashes, at_most: .nan}]", "$.expect[0].at_most"),
         ("transport.rc.retrys=3", "$.transport.rc.retrys"),
         ("transport.rc.retries=three", "$.transport.rc.retries"),
-        ("transport.tcp={}", "$.transport.tcp"),
+        ("transport.udp={}", "$.transport.udp"),
         ("bgp.hold=3", "$.bgp.hold"),
         ("bgp.profile=isp", "$.bgp.profile"),
         ("hypotesis=x", "$.hypotesis"),
