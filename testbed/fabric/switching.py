@@ -153,7 +153,8 @@ class RoutedSwitching:
         self._topology, self._run_dir = topology, run_dir
         self._options: BgpOptions = options.get("bgp") or BgpOptions()
         seed = {f"net/{sysctl.SEED}": str(self._options.ecmp_seed << 16)} if sysctl.has_seed() else {}
-        self.host_sysctls = {**ROUTED_SYSCTLS, **seed}
+        fields = {} if self._options.hash_policy == "l4" else {f"net/{sysctl.FIELDS}": str(sysctl.ADDRESS_FIELDS)}
+        self.host_sysctls = {**ROUTED_SYSCTLS, **fields, **seed}
         self._timeout_s = float(options.get("converge_timeout_s", CONVERGE_TIMEOUT_S))
         self._routers: Routers | None = None
 

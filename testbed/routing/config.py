@@ -65,7 +65,7 @@ def bgpd_config(topology: Topology, router: str, options: BgpOptions) -> str:
         raise UsageError(f"{router} is not a switch: only switches run BGP")
     ports = fabric_ports(topology, router)
     sections = [
-        ["frr defaults datacenter", f"hostname {router}"],
+        [f"frr defaults {options.frr_profile}", f"hostname {router}"],
         _host_filter(topology, router),
         [f"router bgp {asn(topology, router)}", *_instance(topology, router, options), *_sessions(ports, options)],
         [" address-family ipv6 unicast", *_family(ports, bool(host_ports(topology, router)), options), " exit-address-family", "exit"],

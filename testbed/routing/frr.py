@@ -104,6 +104,8 @@ class Routers:
     """
 
     def __init__(self, topology: Topology, pid_of: Callable[[str], int], run_dir: Path, options: BgpOptions) -> None:
+        if options.has_bfd:
+            raise UsageError("BFD is not there yet: use a profile without it")
         self._topology, self._pid_of, self._run_dir, self._options = topology, pid_of, run_dir, options
         self._routers: dict[str, Router] = {}
         self._readers: dict[str, fib.FibReader] = {}

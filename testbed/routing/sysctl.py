@@ -55,11 +55,13 @@ SEED = "ipv4/fib_multipath_hash_seed"  # kernel >= 6.11; for IPv4 and IPv6
 POLICY = "ipv6/fib_multipath_hash_policy"
 FIELDS = "ipv6/fib_multipath_hash_fields"  # kernel >= 5.14; read only with policy 3
 # Addresses, protocol and ports; T1s leave the protocol out: other input, other hash.
-FIELDS_BY_TIER = {0: "0x0037", 1: "0x0033", 2: "0x0037"}
+FIELDS_BY_TIER = {0: 0x0037, 1: 0x0033, 2: 0x0037}
+ADDRESS_FIELDS, PORT_FIELDS, ALL_FIELDS = 0x0003, 0x0030, 0xFFFF  # of ip-sysctl.rst, fib_multipath_hash_fields
+# Policy 0, the kernel's own layer 3, will not do for `l3`: it hashes the flow label, which Linux hosts make from the ports.
 
 
 def settings(topology: Topology, router: str, options: BgpOptions, has_seed: bool) -> tuple[Setting, ...]:
-    """Every setting of one router. The ECMP hash covers the UDP ports, and differs from router to router.
+    """Every setting of one router. The ECMP hash covers what `hash_policy` says, and differs from router to router.
 
     Linux hashes alike in all namespaces of a machine. Were it the same on T0 and T1, a T1 would only see flows whose hash lies in its own
     share, and half of its next hops would never carry anything. With `has_seed` each router gets a seed of its own; on older kernels
@@ -72,10 +74,12 @@ def settings(topology: Topology, router: str, options: BgpOptions, has_seed: boo
 
 def _hashing(topology: Topology, router: str, options: BgpOptions, has_seed: bool) -> tuple[Setting, ...]:
     """Settings of the multipath hash (see `settings`)."""
-    if has_seed:
-        seed = (options.ecmp_seed << 16) + topology.switches.index(router) + 1
-        return (Setting(POLICY, "1"), Setting(SEED, str(seed)))
-    return (Setting(POLICY, "3"), Setting(FIELDS, FIELDS_BY_TIER[topology.nodes[router].tier]))
+    seed = (options.ecmp_seed << 16) + topology.switches.index(router) + 1
+    seeds = (Setting(SEED, str(seed)),) if has_seed else ()
+    if has_seed and options.hash_policy == "l4":
+        return (Setting(POLICY, "1"), *seeds)
+    fields = FIELDS_BY_TIER[topology.nodes[router].tier] & (ALL_FIELDS if options.hash_policy == "l4" else ~PORT_FIELDS)
+    return (Setting(POLICY, "3"), Setting(FIELDS, f"{fields:#06x}"), *seeds)
 
 
 def has_seed() -> bool:

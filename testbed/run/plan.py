@@ -43,8 +43,7 @@ def implied_parameters(settings: LinkSettings, transport: str) -> dict[str, Any]
 
 def fabric_options(scenario: Scenario, arm: str) -> dict[str, Any]:
     """The `options` of the arm's Fabric, from the scenario's sections about routing."""
-    switching, bgp = SWITCHING_OF_ARM[arm], dict[str, Any](scenario.bgp)
-    return {"bgp": BgpOptions(**bgp)} if switching == "frr" else {}
+    return {"bgp": BgpOptions.from_mapping(scenario.bgp)} if SWITCHING_OF_ARM[arm] == "frr" else {}
 
 
 def transport_parameters(scenario: Scenario, arm: str) -> dict[str, Any]:

@@ -111,7 +111,7 @@ def _scenario(draft: Draft, text: str, overrides: tuple[str, ...]) -> Scenario:
         **sections,
         faults=tuple(spec for _, spec in draft.faults),
         transport={"mrc": dict(transport.mrc), "rc": dict(transport.rc)},
-        bgp=bgp.options(),
+        bgp=bgp.given(),
         source=text,
         overrides=overrides,
     )

@@ -31,7 +31,8 @@ from topologies import Topology
 class Scenario:
     """One experiment. Sections are the models of schema.py; `faults` as written (drawn by churn.draw).
 
-    `transport` maps "mrc" and "rc" to parameters that differ from their defaults, `bgp` holds fields of testbed.routing's BgpOptions;
+    `transport` maps "mrc" and "rc" to parameters that differ from their defaults, `bgp` is what
+    BgpOptions.from_mapping takes;
     `source` is the file's text as given and `overrides` what --set changed in it.
     """
 
@@ -95,7 +96,7 @@ class Scenario:
             "faults": [self._resolved_fault(fault) for fault in self.faults],
             "deny": {**_plain(self.deny), **({"ignored_by": ignored_by(self.arms)} if self.deny else {})},
             "transport": {name: dict(given) for name, given in self.transport.items()},
-            "bgp": {"profile": "datacenter", **self.bgp},
+            "bgp": dict(self.bgp),
             "arms": list(self.arms), "repeats": self.repeats, "seed": self.seed,
             "expect": [_plain(expectation) for expectation in self.expect],
             "overrides": list(self.overrides),

@@ -28,7 +28,7 @@ def transport_problems(transport: Transport) -> list[Problem]:
 
 def bgp_problems(bgp: Bgp) -> list[Problem]:
     """What is wrong with the options of BGP."""
-    return _problems("bgp", bgp.options(), ("bgp",))
+    return _problems("bgp", bgp.options(), ("bgp",), profile=bgp.profile)
 
 
 def owner(name: str) -> type[Any] | None:
@@ -41,16 +41,24 @@ def owner(name: str) -> type[Any] | None:
     return found if isinstance(found, type) and dataclasses.is_dataclass(found) else None
 
 
-def _problems(name: str, given: Mapping[str, Option], place: Place) -> list[Problem]:
+def _problems(name: str, given: Mapping[str, Option], place: Place, **base: str) -> list[Problem]:
+    """`base` are parameters that were checked before, and on which the others' defaults depend."""
     kind = owner(name)
     if kind is None or not given:
         return []
-    defaults = {field.name: field.default for field in dataclasses.fields(kind)}
+    defaults = _defaults(kind, base)
     unknown = [key for key in given if key not in defaults]
     problems = [Problem((*place, key), f"unknown parameter `{key}`", did_you_mean(key, defaults, "parameters")) for key in unknown]
     known = {key: value for key, value in given.items() if key in defaults}
     problems += [_misfit((*place, key), value, defaults[key]) for key, value in known.items() if not _fits(value, defaults[key])]
-    return problems or _refusal(kind, known, place)
+    return problems or _refusal(kind, {**base, **known}, place)
+
+
+def _defaults(kind: type[Any], base: Mapping[str, str]) -> dict[str, object]:
+    """Every parameter's default: those of a profile, where the dataclass has profiles."""
+    if base:
+        return {key: value for key, value in vars(kind.from_mapping(base)).items() if key not in base}
+    return {field.name: field.default for field in dataclasses.fields(kind)}
 
 
 def _misfit(place: Place, value: Option, default: object) -> Problem:
@@ -60,7 +68,7 @@ def _misfit(place: Place, value: Option, default: object) -> Problem:
 def _refusal(kind: type[Any], given: Mapping[str, Option], place: Place) -> list[Problem]:
     """The dataclass knows its own limits."""
     try:
-        kind(**given)
+        kind.from_mapping(given)
     except (TestbedError, ValueError, TypeError, ArithmeticError) as error:
         return [Problem(place, str(error))]
     return []

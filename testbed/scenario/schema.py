@@ -153,16 +153,25 @@ class Transport(Part):
     tcp: dict[str, Option] = Field(default_factory=dict)
 
 
+BgpProfile = Literal[
+    "datacenter", "datacenter-bfd-300x3", "datacenter-bfd-50x3", "traditional", "traditional-bfd-300x3", "traditional-bfd-50x3"
+]  # testbed.routing.options.PROFILES
+
+
 class Bgp(BaseModel):
-    """FRR's `frr defaults` profile, and named options of testbed.routing (checked in check.py)."""
+    """A profile of testbed.routing, and named options on top of it (checked in check.py)."""
 
     model_config = ConfigDict(strict=True, extra="allow", frozen=True)
     __pydantic_extra__: dict[str, Option]
-    profile: Literal["datacenter"] = "datacenter"
+    profile: BgpProfile = "datacenter"
 
     def options(self) -> dict[str, Option]:
         """The named options, as given."""
         return dict(self.__pydantic_extra__ or {})
+
+    def given(self) -> dict[str, Option]:
+        """The profile and the named options: what BgpOptions.from_mapping takes."""
+        return {"profile": self.profile, **self.options()}
 
 
 class Expectation(Part):

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import pytest
 
 from testbed.errors import UsageError
 from testbed.routing.config import asn, bgpd_config, fabric_ports, host_ports, router_id, zebra_commands
-from testbed.routing.options import BgpOptions
+from testbed.routing.options import PROFILES, BgpOptions
 from testbed.routing.ports import port_commands
+from testbed.scenario.schema import BgpProfile
 from topologies import build
 
 K4 = build("fat-tree", k=4)
@@ -90,6 +93,7 @@ def test_switches_without_hosts_announce_nothing_of_their_own(router):
     ("options", "line"),
     [
         ({}, "frr defaults datacenter"),
+        ({"profile": "traditional-bfd-50x3"}, "frr defaults traditional"),
         ({}, "bgp bestpath as-path multipath-relax"),
         ({}, "no bgp ebgp-requires-policy"),
         ({}, "bgp graceful-restart-disable"),
@@ -127,6 +131,52 @@ def test_all_bad_options_are_told_at_once():
     with pytest.raises(UsageError) as caught:
         BgpOptions(hold_s=2, ecmp_width=0, coalesce_ms=0)
     assert all(name in str(caught.value) for name in ("hold_s is 2", "ecmp_width is 0", "coalesce_ms is 0"))
+
+
+@pytest.mark.parametrize(
+    ("profile", "expected"),
+    [
+        ("datacenter", (3, 9, 10, 0)),
+        ("datacenter-bfd-300x3", (3, 9, 10, 300)),
+        ("datacenter-bfd-50x3", (3, 9, 10, 50)),
+        ("traditional", (60, 180, 120, 0)),
+        ("traditional-bfd-300x3", (60, 180, 120, 300)),
+        ("traditional-bfd-50x3", (60, 180, 120, 50)),
+    ],
+)
+def test_a_profile_gives_the_timers(profile, expected):
+    options = BgpOptions.from_mapping({"profile": profile})
+    assert (options.keepalive_s, options.hold_s, options.connect_retry_s, options.bfd_interval_ms) == expected
+    assert options.profile == profile
+
+
+def test_there_are_exactly_the_profiles_that_a_scenario_can_name():
+    assert set(PROFILES) == set(get_args(BgpProfile))
+
+
+def test_the_defaults_are_those_of_the_default_profile():
+    assert BgpOptions() == BgpOptions.from_mapping({}) == BgpOptions.from_mapping({"profile": "datacenter"})
+
+
+def test_an_option_overrides_the_profile():
+    options = BgpOptions.from_mapping({"profile": "traditional-bfd-300x3", "hold_s": 240, "bfd_interval_ms": 100})
+    assert (options.hold_s, options.keepalive_s, options.bfd_interval_ms) == (240, 60, 100)
+
+
+@pytest.mark.parametrize(
+    ("raw", "words"),
+    [
+        ({"profile": "traditionel"}, "did you mean 'traditional'"),
+        ({"hold": 3}, "option 'hold' is unknown: did you mean 'hold_s'"),
+        ({"profile": 3}, "profile 3 is unknown: use one of datacenter"),
+        ({"bfd_interval_ms": 5}, "must be 0 .off. or 10 to 60000"),
+        ({"bfd_multiplier": 1}, "bfd_multiplier is 1: must be 2 to 255"),
+        ({"hash_policy": "l2"}, "hash_policy is 'l2': must be one of l3, l4"),
+    ],
+)
+def test_a_bad_option_is_told_with_what_to_write(raw, words):
+    with pytest.raises(UsageError, match=words):
+        BgpOptions.from_mapping(raw)
 
 
 def test_keepalive_must_fit_the_hold_time():

@@ -21,8 +21,8 @@ from topologies import build
 K4 = build("fat-tree", k=4)
 
 
-def values(router: str, has_seed: bool) -> dict[str, str]:
-    return {setting.key: setting.value for setting in settings(K4, router, BgpOptions(), has_seed)}
+def values(router: str, has_seed: bool, **options) -> dict[str, str]:
+    return {setting.key: setting.value for setting in settings(K4, router, BgpOptions(**options), has_seed)}
 
 
 def route_body(prefix: str, length: int, *attributes: bytes, flags: int = 0, table: int = 254) -> bytes:
@@ -55,6 +55,13 @@ def test_without_seeds_t0_and_t1_hash_different_fields():
 def test_without_seeds_the_ports_are_still_hashed():
     """Bits 4 and 5: source and destination port."""
     assert all(int(values(name, False)[FIELDS], 0) & 0x30 == 0x30 for name in K4.switches)
+
+
+@pytest.mark.parametrize("has_seed", [True, False])
+def test_on_layer_3_no_port_is_hashed(has_seed):
+    wanted = values("t1_1_1", has_seed, hash_policy="l3")
+    assert wanted[POLICY] == "3"
+    assert int(wanted[FIELDS], 0) & 0x33 == 0x3
 
 
 def test_every_port_of_a_router_is_set():

@@ -10,6 +10,7 @@ from docs_blocks import contents
 
 from hosts.rc.params import RcParams
 from testbed.errors import UsageError
+from testbed.run.plan import fabric_options
 from testbed.scenario import ScenarioInvalid, draw, load, load_text
 from testbed.scenario.builtin import find, names
 from testbed.scenario.derived_links import RC_WINDOW_PACKETS
@@ -170,6 +171,23 @@ def test_an_overridden_value_has_no_line() -> None:
     with pytest.raises(ScenarioInvalid) as caught:
         load_text(GOOD, ["faults[0].at=1s"])
     assert [problem.line for problem in caught.value.problems] == [None]
+
+
+def test_a_profile_of_bgp_and_what_overrides_it_come_through() -> None:
+    scenario = load_text(GOOD, ["bgp.profile=traditional", "bgp.hold_s=200"])
+    assert scenario.bgp == scenario.resolved()["bgp"] == {"profile": "traditional", "hold_s": 200}
+    options = fabric_options(scenario, "rc-bgp")["bgp"]
+    assert (options.keepalive_s, options.hold_s) == (60, 200)
+
+
+def test_what_overrides_a_profile_is_checked_against_the_profile() -> None:
+    """Keepalives every 60 s do not fit a hold time of 100 s."""
+    assert "keepalive_s is 60" in problems(GOOD, "bgp.profile=traditional", "bgp.hold_s=100")["$.bgp"]
+
+
+def test_profiles_can_be_swept() -> None:
+    sweep = 'sweep={"key": "bgp.profile", "values": ["datacenter", "traditional-bfd-50x3"]}'
+    assert [single.bgp["profile"] for single in load_text(GOOD, [sweep]).single_runs()] == ["datacenter", "traditional-bfd-50x3"]
 
 
 def test_a_parameter_of_bgp_is_checked_by_its_owner() -> None:
