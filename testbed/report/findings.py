@@ -206,6 +206,7 @@ WHAT_KIND_IS: Mapping[str, str] = {
     "bundle": "several links fail at once",
     "flap": "the link goes down and comes back again and again",
     "host-slow": "a host's processes get a share of the CPU; the network is sound",
+    "controller-kill": "the controller that programs the switches is gone; what they hold stays, and nobody changes it",
 }
 
 

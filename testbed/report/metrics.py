@@ -64,6 +64,11 @@ METRICS: tuple[Metric, ...] = (
     Metric("link_use_max", "share", "Use of the busiest link direction inside the fabric, of its rate."),
     Metric("link_use_mean", "share", "Mean use of all link directions inside the fabric, of their rate.", "high"),
     Metric("link_use_cv", "x", "Standard deviation / mean of the links' use, of the least even tier and direction; 0 = all alike."),
+    Metric("bgp_updates", "messages", "BGP UPDATEs that routers received while the job ran; none where nothing routes."),
+    Metric("bgp_withdrawals", "prefixes", "Prefixes that those UPDATEs withdrew."),
+    Metric("bgp_notifications", "messages", "BGP NOTIFICATIONs that routers received while the job ran."),
+    Metric("session_losses", "ends", "Ends of BGP sessions that went down while the job ran; a session has two."),
+    Metric("fib_changes", "changes", "Changes of switches' forwarding tables by routing while the job ran."),
 )
 
 METRIC_NAMES: tuple[str, ...] = tuple(metric.name for metric in METRICS)

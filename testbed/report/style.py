@@ -79,6 +79,7 @@ FAULT_LOOK: Mapping[str, tuple[str, str]] = {
     "bundle": ("#D9A441", "////..."),
     "flap": ("#F0C27B", "|||---"),
     "host-slow": ("#CFCFE8", "**"),
+    "controller-kill": ("#C4A69D", "\\\\--"),
 }
 OTHER_FAULT = ("#BBBBBB", "++")
 

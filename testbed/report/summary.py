@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from testbed.files import write_text
-from testbed.report import congestion, effects, fault_goodput, goodput, link_use, reading, step_goodput
+from testbed.report import congestion, effects, fault_goodput, goodput, link_use, reading, routing, step_goodput
 from testbed.report import statistics as stats
 from testbed.report.context import TRANSPORT_OF_ARM
 from testbed.report.metrics import METRIC_NAMES, METRICS
@@ -81,8 +81,9 @@ def repeat_summary(run: ArmRun, settle_s: float = stats.SETTLE_S) -> tuple[dict[
         | goodput.stream_metrics(run)
         | fault_goodput.fault_metrics(under_faults)
         | congestion.congestion_metrics(run)
-        | link_use.use_metrics(of_links),
-        "faults": _fault_rows(of_faults, under_faults),
+        | link_use.use_metrics(of_links)
+        | routing.routing_metrics(run),
+        "faults": _fault_rows(run, of_faults, under_faults),
         "detections": effects.as_rows(found),
         "flows": goodput.flow_rows(goodput.flow_goodputs(run)),
         "links": of_links,
@@ -92,11 +93,14 @@ def repeat_summary(run: ArmRun, settle_s: float = stats.SETTLE_S) -> tuple[dict[
     return entry, of_faults
 
 
-def _fault_rows(of_steps: Sequence[effects.FaultEffect], of_flows: Sequence[fault_goodput.FaultGoodput]) -> list[dict[str, Any]]:
-    """One entry a fault: what it did to steps, and to flows."""
+def _fault_rows(
+    run: ArmRun, of_steps: Sequence[effects.FaultEffect], of_flows: Sequence[fault_goodput.FaultGoodput]
+) -> list[dict[str, Any]]:
+    """One entry a fault: what it did to steps, and to flows, and what routing did while it was on."""
     shares = {entry.fault: {"goodput_share": entry.goodput_share, "worst_flow_share": entry.worst_flow_share} for entry in of_flows}
     unknown = {"goodput_share": None, "worst_flow_share": None}
-    return [row | shares.get(row["fault"], unknown) for row in effects.as_rows(of_steps)]
+    routed = routing.routing_rows(run)
+    return [row | shares.get(row["fault"], unknown) | routed[row["fault"]] for row in effects.as_rows(of_steps)]
 
 
 def _other_metrics(run: ArmRun) -> dict[str, float | None]:
