@@ -10,6 +10,7 @@ from hosts.mrc.params import ACK_TIMEOUT_UNIT_S as MRC_ACK_TIMEOUT_UNIT_S
 from hosts.mrc.params import MrcParams
 from hosts.rc.params import ACK_TIMEOUT_UNIT_S as RC_ACK_TIMEOUT_UNIT_S
 from hosts.rc.params import RcParams
+from hosts.tcp.params import TcpParams
 from testbed.report import effects
 from testbed.report.model import ArmRun
 from testbed.report.reading import RunData
@@ -21,7 +22,7 @@ LABELS: Mapping[str, str] = {
     "tcp-bgp": "TCP over BGP", "mrc-bgp": "MRC over BGP", "rc-static": "RC, static path",
 }  # fmt: skip
 LISTED: Mapping[str, str] = {"mrc-no-trim": "MRC without trimming", "rc-static": "RC on a static path"}
-DEFAULTS: Mapping[str, type] = {"mrc": MrcParams, "rc": RcParams}
+DEFAULTS: Mapping[str, type] = {"mrc": MrcParams, "rc": RcParams, "tcp": TcpParams}
 # The arms that a run can have, and those that docs/architecture.md foresees.
 TRANSPORT_OF_ARM: Mapping[str, str] = {**RUN_ARMS, "mrc-bgp": "mrc", "rc-bgp-ovs": "rc", "rc-static": "rc"}
 BGP_TIMERS = (

@@ -9,6 +9,7 @@ from typing import Any
 
 from hosts.mrc.params import MrcParams
 from hosts.rc.params import RcParams
+from hosts.tcp.params import TcpParams
 from testbed.link_settings import LinkSettings
 from testbed.routing.options import BgpOptions
 from testbed.scenario import Scenario
@@ -18,7 +19,7 @@ from testbed.scenario.schema_job import AllReduce, AllToAll, Streams
 from testbed.scenario.traffic import Flow, hosts_a_group, ring_order
 from topologies import Topology, addresses, usid
 
-PARAMETERS: Mapping[str, type[MrcParams] | type[RcParams]] = {"mrc": MrcParams, "rc": RcParams}
+PARAMETERS: Mapping[str, type[MrcParams] | type[RcParams] | type[TcpParams]] = {"mrc": MrcParams, "rc": RcParams, "tcp": TcpParams}
 
 
 @dataclass(frozen=True)

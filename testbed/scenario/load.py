@@ -110,7 +110,7 @@ def _scenario(draft: Draft, text: str, overrides: tuple[str, ...]) -> Scenario:
     return Scenario(
         **sections,
         faults=tuple(spec for _, spec in draft.faults),
-        transport={"mrc": dict(transport.mrc), "rc": dict(transport.rc)},
+        transport={"mrc": dict(transport.mrc), "rc": dict(transport.rc), "tcp": dict(transport.tcp)},
         bgp=bgp.given(),
         source=text,
         overrides=overrides,

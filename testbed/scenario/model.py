@@ -31,7 +31,7 @@ from topologies import Topology
 class Scenario:
     """One experiment. Sections are the models of schema.py; `faults` as written (drawn by churn.draw).
 
-    `transport` maps "mrc" and "rc" to parameters that differ from their defaults, `bgp` is what
+    `transport` maps "mrc", "rc" and "tcp" to parameters that differ from their defaults, `bgp` is what
     BgpOptions.from_mapping takes;
     `source` is the file's text as given and `overrides` what --set changed in it.
     """

@@ -108,7 +108,7 @@ def test_only_the_transports_of_the_arms_must_fit() -> None:
 
 def test_the_advised_payload_fits_the_mtu() -> None:
     overrides = ["links.mtu=1500B", "transport.mrc.payload_bytes=1368", "transport.rc.payload_bytes=1416"]
-    assert load_text(GOOD, overrides).transport == {"mrc": {"payload_bytes": 1368}, "rc": {"payload_bytes": 1416}}
+    assert load_text(GOOD, overrides).transport == {"mrc": {"payload_bytes": 1368}, "rc": {"payload_bytes": 1416}, "tcp": {}}
 
 
 def test_the_base_rtt_does_not_depend_on_the_rate() -> None:

@@ -1,0 +1,5 @@
+"""The job over the kernel's TCP: several connections a pair, messages cut into chunks and striped over them. See docs/tcp.md."""
+
+from hosts.tcp.params import TcpParams
+
+__all__ = ["TcpParams"]
