@@ -22,11 +22,11 @@ class TcpParams:
     """Parameters of every TCP connection of a host; UsageError names the one that makes no sense."""
 
     connections: int = 4
-    """Connections from a host to each peer that it sends to. NCCL_SOCKET_NTHREADS x NCCL_NSOCKS_PERTHREAD: NCCL takes 1 x 1 without a hint,
-    4 x 1 on Google's and 2 x 8 on Amazon's NICs (src/transport/net_socket.cc). 4 lets a message use several paths without many small windows."""
+    """Connections from a host to each peer that it sends to: NCCL_SOCKET_NTHREADS x NCCL_NSOCKS_PERTHREAD. Unasked, NCCL takes 1 x 1, on
+    Google's NICs 4 x 1, on Amazon's 2 x 8 (src/transport/net_socket.cc). With 4 a message uses several paths, and windows stay large."""
     chunk_bytes: int = 8192
-    """A message is cut into as many chunks as there are connections, but into none smaller than this. NCCL's least is 64 KiB (MIN_CHUNKSIZE)
-    of transfers of 512 KiB (NCCL_BUFFSIZE 4 MiB in 8 steps); ours has the same ratio, an eighth, to a message of 64 KiB."""
+    """A message is cut into as many chunks as there are connections, but into none smaller than this. NCCL's least is 64 KiB
+    (MIN_CHUNKSIZE), of transfers of 512 KiB (NCCL_BUFFSIZE 4 MiB in 8 steps); ours is an eighth, too, of a message of 64 KiB."""
     congestion_control: str = "cubic"
     """Linux' own default (Kconfig DEFAULT_TCP_CONG). Named, since distributions and clouds set others, and two machines would not compare.
     Empty: whatever the host's kernel has; what was used is read back and stands in agents.json."""
@@ -42,8 +42,8 @@ class TcpParams:
     keepalive_probes: int = 9
     """Unanswered keepalives after which the connection fails (TCP_KEEPCNT; the kernel's tcp_keepalive_probes). Counts if keepalive_s does."""
     connect_timeout_s: float = 30.0
-    """All connections must be there so long after the out-of-band exchange, else the job crashes and starts again. SYNs are sent again after
-    1, 3, 7, 15 s. NCCL waits for the kernel, up to 127 s (tcp_syn_retries 6): longer than a run would wait for its agents."""
+    """All connections must be there so long after the out-of-band exchange, else the job crashes and starts again. SYNs are sent again
+    after 1, 3, 7, 15 s. NCCL waits for the kernel, up to 127 s (tcp_syn_retries 6): longer than a run waits for its agents."""
 
     def __post_init__(self) -> None:
         """Refuses values outside of what the kernel takes and the run waits for."""
