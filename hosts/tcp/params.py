@@ -40,7 +40,7 @@ class TcpParams:
     keepalive_s: int = 0
     """Seconds without a packet after which, and between which, keepalives ask (TCP_KEEPIDLE, TCP_KEEPINTVL); 0: none. NCCL sets none."""
     keepalive_probes: int = 9
-    """Unanswered keepalives after which the connection fails (TCP_KEEPCNT; the kernel's tcp_keepalive_probes). Counts if keepalive_s does."""
+    """Unanswered keepalives after which the connection fails (TCP_KEEPCNT, by the kernel's tcp_keepalive_probes 9)."""
     connect_timeout_s: float = 30.0
     """All connections must be there so long after the out-of-band exchange, else the job crashes and starts again. SYNs are sent again
     after 1, 3, 7, 15 s. NCCL waits for the kernel, up to 127 s (tcp_syn_retries 6): longer than a run waits for its agents."""
