@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from ipaddress import IPv6Network
+from typing import Protocol
 
 from topologies.addresses import USID_BITS, USID_BLOCK, container, mac, node_prefix
 from topologies.model import Link, Node, Path, Topology, UnknownNode
@@ -80,6 +81,14 @@ class Rule:
         return f"table={self.table},priority={self.priority}{match},actions={actions}"
 
 
+class Flow(Protocol):
+    """A flow of any kind of table, written once as data."""
+
+    def text(self) -> str:
+        """One line of a flow file for `ovs-ofctl add-flows`."""
+        ...
+
+
 def destination(topology: Topology, path: Path) -> str:
     """The outer IPv6 destination that leads along `path`: the uSID of every node after the source. BadTopology if they don't fit."""
     return container([topology.node(name).usid for name in path.nodes[1:]])
@@ -111,7 +120,7 @@ def tables(topology: Topology) -> Mapping[str, tuple[Rule, ...]]:
     return {switch: rules(topology, switch) for switch in topology.switches}
 
 
-def flow_file(rules: Iterable[Rule]) -> str:
+def flow_file(rules: Iterable[Flow]) -> str:
     """The text of a switch's boot file, for `ovs-ofctl add-flows`."""
     return "".join(f"{rule.text()}\n" for rule in rules)
 
@@ -124,12 +133,12 @@ def canonical(text: str) -> frozenset[str]:
     return frozenset(_canonical_flow(line) for line in text.splitlines() if "actions=" in line)
 
 
-def same(rules: Iterable[Rule], text: str) -> bool:
+def same(rules: Iterable[Flow], text: str) -> bool:
     """Whether the switch has these rules, all of them and no others; `text` as for `canonical`."""
     return canonical(flow_file(rules)) == canonical(text)
 
 
-def differences(rules: Iterable[Rule], text: str) -> list[str]:
+def differences(rules: Iterable[Flow], text: str) -> list[str]:
     """What `same` found wrong: a line for each flow that is missing or should not be there."""
     wanted, found = canonical(flow_file(rules)), canonical(text)
     return [f"missing: {flow}" for flow in sorted(wanted - found)] + [f"unexpected: {flow}" for flow in sorted(found - wanted)]

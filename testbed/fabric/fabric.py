@@ -16,7 +16,7 @@ import numpy.typing as npt
 from testbed import sandbox
 from testbed.command import in_net, run, run_any
 from testbed.errors import HostError, UsageError
-from testbed.fabric import hosts, link_parameters, links
+from testbed.fabric import hosts, link_parameters, links, switching_kinds
 from testbed.fabric.admin import LinkAdmin, Times
 from testbed.fabric.bpf import LinkProgram, build_bpf, row_of
 from testbed.fabric.host_cpu import HostCpu, Pace
@@ -27,7 +27,7 @@ from testbed.fabric.netlink import Netlink
 from testbed.fabric.outages import Outages
 from testbed.fabric.prompt_faults import PromptFaults
 from testbed.fabric.rates import LinkRates
-from testbed.fabric.switching import OvsSwitching, RoutedSwitching, Switching
+from testbed.fabric.switching import RoutedSwitching
 from testbed.link_settings import LinkSettings
 from topologies import Link, Topology
 
@@ -41,15 +41,16 @@ T = TypeVar("T")
 class Fabric:
     """Nodes, links and switches of one arm. Works only inside a sandbox (`testbed.sandbox`), one fabric at a time.
 
-    `switching` is `ovs` (static uSID tables) or `frr` (BGP). `options`: `datapath` (`auto`, `system`, `netdev`) for ovs; `bgp`
-    (BgpOptions) and `converge_timeout_s` for frr. `net` is the Mininet object for Mininet's prompt.
+    `switching` is `ovs` (static uSID tables), `ovs-ecmp` (static equal-cost tables) or `frr` (BGP). `options`: `datapath` (`auto`,
+    `system`, `netdev`) and `ecmp_seed` for Open vSwitch; `bgp` (BgpOptions) and `converge_timeout_s` for frr. `net` is the Mininet object
+    for Mininet's prompt.
     """
 
     def __init__(
         self, topology: Topology, settings: LinkSettings, switching: str, run_dir: Path, options: Mapping[str, Any] | None = None
     ) -> None:
         self.topology, self.settings, self.run_dir = topology, settings, run_dir
-        self._switching = _switching(switching, topology, run_dir, dict(options or {}))
+        self._switching = switching_kinds.make(switching, topology, run_dir, dict(options or {}))
         self.net = FabricNet(topology)
         self.timings_s: dict[str, float] = {}
         self._program = LinkProgram()
@@ -67,6 +68,16 @@ class Fabric:
     def static(self) -> bool:
         """Whether the switches' tables never change (uSID rules), or routing makes them."""
         return self._switching.static
+
+    @property
+    def source_routed(self) -> bool:
+        """Whether hosts write the whole path into a packet (uSID), or the switches route by its destination."""
+        return self._switching.source_routed
+
+    @property
+    def question(self) -> str:
+        """An example for `ask_switch`."""
+        return self._switching.question
 
     def routing_events(self) -> list[dict[str, Any]]:
         """What routing said and did since the start: history events with `t` in CLOCK_MONOTONIC seconds; none where nothing routes."""
@@ -349,14 +360,6 @@ class Fabric:
     def _require_switch(self, node: str) -> None:
         if self.topology.node(node).kind != "switch":
             raise UsageError(f"{node} is a host: only switches can be stopped, booted and asked")
-
-
-def _switching(kind: str, topology: Topology, run_dir: Path, options: dict[str, Any]) -> Switching:
-    if kind == "ovs":
-        return OvsSwitching(topology, run_dir, options)
-    if kind == "frr":
-        return RoutedSwitching(topology, run_dir, options)
-    raise UsageError(f"switching {kind!r}: choose `ovs` or `frr`")
 
 
 def _is_a(link: Link, node: str) -> bool:

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from testbed.command import in_net, run, run_any
@@ -20,6 +21,7 @@ DATAPATHS = ("auto", "system", "netdev")
 START_TIMEOUT_S = 20.0
 STOP_TIMEOUT_S = 5.0
 _SCHEMA = Path("/usr/share/openvswitch/vswitch.ovsschema")
+BACKOFF_MS = 1000
 _POLL_S = 0.003
 _FIRST_PACKET = f"{'02' * 12}88b5{'00' * 46}"  # EtherType 0x88B5: IEEE's for local experiments
 # glibc would give memory back after each burst of packets and fault it in again; keeping it about halves the CPU at light load.
@@ -51,12 +53,31 @@ def make_template(folder: Path) -> Path:
     return template
 
 
+@dataclass(frozen=True)
+class Place:
+    """What all switches of a fabric share: the run's folder, the empty database, and the datapath."""
+
+    run_dir: Path
+    template: Path
+    datapath: str
+
+
+@dataclass(frozen=True)
+class Controller:
+    """Who may change a switch's tables: `socket` is where it listens, `datapath_id` how the switch calls itself there."""
+
+    socket: Path
+    datapath_id: int
+
+
 class OvsSwitch:
     """One switch: its daemons, its ports and its boot file. Interfaces are made and set up or down elsewhere."""
 
-    def __init__(self, topology: Topology, name: str, pid: int, folder: Path, template: Path, datapath: str) -> None:
-        self.name, self._pid, self._folder, self._template, self._datapath = name, pid, folder, template, datapath
-        self._rules = usid.rules(topology, name)
+    def __init__(
+        self, topology: Topology, name: str, pid: int, place: Place, rules: Sequence[usid.Flow], controller: Controller | None = None
+    ) -> None:
+        self.name, self._pid, self._rules, self._controller = name, pid, tuple(rules), controller
+        self._folder, self._template, self._datapath = place.run_dir / name, place.template, place.datapath
         self._ports = [(end.ifname, end.port) for _link, end, _is_a in ports_of(name, topology.links_of(name))]
         self._daemons: list[subprocess.Popen[bytes]] = []
         self._folder.mkdir(parents=True, exist_ok=True)
@@ -72,7 +93,7 @@ class OvsSwitch:
         """Starts the daemons with an empty database, adds ports and flows, and verifies them. HostError if anything fails."""
         if self.running:
             raise HostError(f"switch {self.name} runs already: it can be booted only after it was stopped")
-        for left in (self._database, self._folder / "db.sock", self._folder / ".conf.db.~lock~"):
+        for left in (self._database, self._folder / "db.sock", self._folder / ".conf.db.~lock~", self._controller_socket):
             left.unlink(missing_ok=True)
         self._database.write_bytes(self._template.read_bytes())
         self._daemons = [self._start(self._database_argv())]
@@ -84,6 +105,8 @@ class OvsSwitch:
         if self._datapath == "netdev":
             self._widen_sockets()
         self.verify()
+        if self._controller is not None:  # not before: it would change what is verified
+            self._controller_socket.symlink_to(self._controller.socket)
 
     def stop(self, orderly: bool) -> None:
         """Ends the daemons: asked to (orderly), or by SIGKILL at once. Returns when they are gone."""
@@ -155,7 +178,25 @@ class OvsSwitch:
         for ifname, number in self._ports:
             bridge += ["--", "add-port", self.name, ifname, "--", "set", "Port", ifname, "qos=@queues_stay"]
             bridge += ["--", "set", "Interface", ifname, f"ofport_request={number}"]
+        if self._controller is not None:
+            bridge += ["--", *self._control(self._controller)]
         return self._vsctl("--", "init", "--", "--id=@queues_stay", "create", "QoS", "type=linux-noop", "--", *bridge)
+
+    def _control(self, controller: Controller) -> list[str]:
+        """What makes a bridge ask a controller, as words of its transaction.
+
+        It is there before the first flow, because Open vSwitch flushes all flows when a bridge gets its first controller. The wait between
+        two attempts to connect is the least that it can be (ovs-vswitchd.conf.db(5): max_backoff).
+        """
+        target = f'target="unix:{self._controller_socket}"'
+        made = ["create", "Controller", target, "connection_mode=out-of-band", f"max_backoff={BACKOFF_MS}"]
+        own_id = f"other-config:datapath-id={controller.datapath_id:016x}"
+        return ["--id=@controller", *made, "--", "set", "Bridge", self.name, own_id, "controller=@controller"]
+
+    @property
+    def _controller_socket(self) -> Path:
+        """Open vSwitch takes a Unix socket of this name only (bridge.c), so it leads to where the controller listens."""
+        return self._folder / f"{self.name}.controller"
 
     def _vsctl(self, *arguments: str) -> list[str]:
         return ["ovs-vsctl", f"--db=unix:{self._folder}/db.sock", *arguments]

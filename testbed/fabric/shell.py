@@ -27,6 +27,7 @@ _GREETING = """The fabric is up. Everything ends with this prompt. Try help, nod
       pulls its plug, `start` boots it; `ask {b} {question}` asks it
 """
 _STATIC_PING = "goes on one path, the first of the pair, whatever fails: only MRC's agents (`testbed run`) use all"
+_ECMP_PING = "goes on one of the equal paths, by its hash, whatever fails: these tables never change"
 _ROUTED_PING = "goes where BGP leads it"
 _NO_IPERF = "start both ends yourself: `{last} iperf3 -s -D -1`, then `h1 iperf3 -c {last}`\n"
 _NO_DPCTL = "there is one switch to a command here: `ask {a} {question}`\n"
@@ -141,8 +142,8 @@ def run(topology: Topology, arm: str, scenario: Any = None) -> None:
 def _words(fabric: Fabric) -> dict[str, str]:
     """Examples from this fabric for what the prompt says."""
     link = next(found for found in fabric.topology.links.values() if found.tier != "NIC-T0")
-    ping, question = (_STATIC_PING, "dump-flows") if fabric.static else (_ROUTED_PING, "show bgp summary")
-    return {"a": link.a.node, "b": link.b.node, "last": fabric.topology.hosts[-1], "ping": ping, "question": question}
+    ping = _STATIC_PING if fabric.source_routed else _ECMP_PING if fabric.static else _ROUTED_PING
+    return {"a": link.a.node, "b": link.b.node, "last": fabric.topology.hosts[-1], "ping": ping, "question": fabric.question}
 
 
 def _settings(scenario: Any, arm: str) -> LinkSettings:

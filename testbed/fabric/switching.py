@@ -11,8 +11,8 @@ from testbed.command import run
 from testbed.errors import HostError
 from testbed.fabric.admin import LinkAdmin, Times
 from testbed.fabric.hosts import ROUTED_SYSCTLS, SWITCH_SYSCTLS, SYSCTLS
-from testbed.fabric.ovs import OvsSwitch, detect_datapath, make_template
-from topologies import Link, Topology
+from testbed.fabric.ovs import OvsSwitch, Place, detect_datapath, make_template
+from topologies import Link, Topology, usid
 
 if TYPE_CHECKING:
     from testbed.routing.frr import Routers
@@ -24,6 +24,8 @@ InParallel = Callable[[Callable[[str], None], Iterable[str]], None]
 class Switching(Protocol):
     """What a fabric wants of its switches."""
 
+    question: str
+    """An example for `ask`."""
     static: bool
     """Whether tables never change."""
     source_routed: bool
@@ -69,11 +71,14 @@ class Switching(Protocol):
 
 
 class OvsSwitching:
-    """One Open vSwitch instance a switch."""
+    """One Open vSwitch instance a switch, with static uSID tables; `kind` is the name of the switching."""
 
-    static = source_routed = True
+    kind = "ovs"
+    question = "dump-flows"
+    static = True
+    source_routed = True
     sysctls = SWITCH_SYSCTLS
-    host_sysctls = SYSCTLS
+    host_sysctls: Mapping[str, str] = SYSCTLS
 
     def __init__(self, topology: Topology, run_dir: Path, options: Mapping[str, Any]) -> None:
         self._topology, self._run_dir = topology, run_dir
@@ -82,12 +87,15 @@ class OvsSwitching:
 
     def start(self, pid_of: Callable[[str], int], in_parallel: InParallel) -> None:
         """Boots all instances."""
-        template = make_template(self._run_dir)
-        first = self._topology.switches[0]
-        self._datapath = detect_datapath(self._asked, pid_of(first))
+        self._datapath = detect_datapath(self._asked, pid_of(self._topology.switches[0]))
+        place = Place(self._run_dir, make_template(self._run_dir), self._datapath)
         for name in self._topology.switches:
-            self._switches[name] = OvsSwitch(self._topology, name, pid_of(name), self._run_dir / name, template, self._datapath)
+            self._switches[name] = self._switch(name, pid_of(name), place)
         in_parallel(lambda name: self._switches[name].boot(), self._topology.switches)
+
+    def _switch(self, name: str, pid: int, place: Place) -> OvsSwitch:
+        """One switch, not booted yet."""
+        return OvsSwitch(self._topology, name, pid, place, usid.rules(self._topology, name))
 
     def verify(self) -> None:
         """Compares every switch's tables and ports with its boot file."""
@@ -128,7 +136,7 @@ class OvsSwitching:
         """Datapath and version."""
         version = run(["ovs-vswitchd", "--version"], "asking Open vSwitch for its version").splitlines()[0].split()[-1]
         datapath = {"datapath": self._datapath, "datapath_asked": self._asked}
-        return {"switching": "ovs", **datapath, "ovs_version": version, "fail_mode": "secure"}
+        return {"switching": self.kind, **datapath, "ovs_version": version, "fail_mode": "secure"}
 
     def close(self) -> None:
         """SIGKILL to all, then waits for all: nothing of theirs is kept."""
@@ -142,7 +150,8 @@ class OvsSwitching:
 class RoutedSwitching:
     """FRR in every switch's namespace, the kernel forwards."""
 
-    static = source_routed = False
+    static = False
+    source_routed = False
     sysctls: Mapping[str, str] = {}
     host_sysctls: Mapping[str, str]
 
