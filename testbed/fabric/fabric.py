@@ -42,8 +42,8 @@ class Fabric:
     """Nodes, links and switches of one arm. Works only inside a sandbox (`testbed.sandbox`), one fabric at a time.
 
     `switching` is `ovs` (static uSID tables), `ovs-ecmp` (static equal-cost tables) or `frr` (BGP). `options`: `datapath` (`auto`,
-    `system`, `netdev`) and `ecmp_seed` for Open vSwitch; `bgp` (BgpOptions) and `converge_timeout_s` for frr. `net` is the Mininet object
-    for Mininet's prompt.
+    `system`, `netdev`) for Open vSwitch, `bgp_ovs` (BgpOvsOptions) for its kinds that route; `bgp` (BgpOptions) and `converge_timeout_s`
+    for frr. `net` is the Mininet object for Mininet's prompt.
     """
 
     def __init__(

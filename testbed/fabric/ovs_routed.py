@@ -9,12 +9,9 @@ from typing import Any
 from testbed.fabric.hosts import ROUTED_SYSCTLS
 from testbed.fabric.ovs import OvsSwitch, Place
 from testbed.fabric.switching import OvsSwitching
+from testbed.pathvector import BgpOvsOptions, PathVector
 from testbed.routing import sysctl
-from testbed.routing.expected import expected_fibs
 from topologies import Topology, ecmp
-
-ECMP_SEED = 0x4D52
-"""Of the hash bases where the options give none: the FRR arm's default (`testbed.routing.options`)."""
 
 
 class OvsEcmpSwitching(OvsSwitching):
@@ -25,8 +22,10 @@ class OvsEcmpSwitching(OvsSwitching):
 
     def __init__(self, topology: Topology, run_dir: Path, options: Mapping[str, Any]) -> None:
         super().__init__(topology, run_dir, options)
-        self._seed = int(options.get("ecmp_seed", ECMP_SEED))
-        self._tables: Mapping[str, Sequence[ecmp.Rule]] = ecmp.tables(topology, expected_fibs(topology), self._seed)
+        self._options: BgpOvsOptions = options.get("bgp_ovs") or BgpOvsOptions()
+        self._seed = self._options.ecmp_seed
+        settled = PathVector(topology, self._options, seed=0).settle()
+        self._tables: Mapping[str, Sequence[ecmp.Rule]] = ecmp.tables(topology, settled, self._seed)
         seed = {f"net/{sysctl.SEED}": str(self._seed << 16)} if sysctl.has_seed() else {}
         self.host_sysctls = {**ROUTED_SYSCTLS, **seed}
 

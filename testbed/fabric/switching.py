@@ -150,6 +150,7 @@ class OvsSwitching:
 class RoutedSwitching:
     """FRR in every switch's namespace, the kernel forwards."""
 
+    question = "show bgp summary"
     static = False
     source_routed = False
     sysctls: Mapping[str, str] = {}
