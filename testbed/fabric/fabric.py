@@ -264,6 +264,10 @@ class Fabric:
         """What differs, by switch; None where routing changes tables by design."""
         return self._switching.differences()
 
+    def unsettled(self) -> list[str]:
+        """Where tables are not (yet) those that the whole topology demands, one line each: what routing has to come to without a fault."""
+        return self._switching.unsettled()
+
     def manifest(self) -> dict[str, Any]:
         """What the fabric is made of, JSON-able."""
         return {

@@ -58,6 +58,10 @@ class Switching(Protocol):
         """Changed tables by switch; None where they change by design."""
         ...
 
+    def unsettled(self) -> list[str]:
+        """Where tables are not (yet) those that the whole topology demands, one line each; all faults must be healed."""
+        ...
+
     def events(self) -> list[dict[str, Any]]:
         """What routing said and did since the start, as history events (docs/architecture.md, source `routing`); `t` is CLOCK_MONOTONIC."""
         ...
@@ -127,6 +131,10 @@ class OvsSwitching:
         """Tables against boot files."""
         found = {name: switch.differences() for name, switch in self._switches.items()}
         return {name: lines for name, lines in found.items() if lines}
+
+    def unsettled(self) -> list[str]:
+        """Tables against boot files: they are always settled."""
+        return [f"{name}: {line}" for name, lines in (self.differences() or {}).items() for line in lines]
 
     def events(self) -> list[dict[str, Any]]:
         """None: nothing routes."""
@@ -215,6 +223,10 @@ class RoutedSwitching:
     def differences(self) -> dict[str, list[str]] | None:
         """None: routing changes tables by design."""
         return None
+
+    def unsettled(self) -> list[str]:
+        """Kernel FIBs against those that BGP must come to."""
+        return [str(difference) for difference in self.routers.fib_differences()]
 
     def events(self) -> list[dict[str, Any]]:
         """BGP messages and session changes."""
