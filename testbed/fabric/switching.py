@@ -191,6 +191,7 @@ class RoutedSwitching:
         self._routers = Routers(self._topology, pid_of, self._run_dir, self._options)
         self._routers.start()
         self._routers.wait_converged(self._timeout_s)
+        self._routers.await_detection(self._timeout_s)
 
     def verify(self) -> None:
         """Daemons, configuration, sessions, kernel settings, FIBs."""
@@ -217,8 +218,9 @@ class RoutedSwitching:
             self.routers.restore_host_port(link.b.node, link.b.ifname)
 
     def ask(self, node: str, command: str) -> str:
-        """A command of bgpd's vty when it is about BGP, else of zebra's."""
-        return self.routers.daemon(node, "bgpd" if "bgp" in command else "zebra").ask(command)
+        """A command of bgpd's vty when it is about BGP, of bfdd's when it is about BFD, else of zebra's."""
+        daemon = next((daemon for word, daemon in (("bgp", "bgpd"), ("bfd", "bfdd")) if word in command), "zebra")
+        return self.routers.daemon(node, daemon).ask(command)
 
     def differences(self) -> dict[str, list[str]] | None:
         """None: routing changes tables by design."""

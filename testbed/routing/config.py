@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from testbed.errors import UsageError
 from testbed.routing.options import BgpOptions
 from topologies import Link, Topology
@@ -11,6 +13,7 @@ from topologies.addresses import host_address
 ASN_T2 = 4_200_000_000
 ASN_T1 = 4_200_100_000
 ASN_T0 = 4_200_200_000
+BFD_PROFILE = "fabric"  # bfdd's name for the intervals that all sessions share
 HOST_ROUTES = "HOSTS"  # name of the prefix list and route map that let only host /128s into BGP
 
 
@@ -59,6 +62,25 @@ def zebra_commands(options: BgpOptions) -> tuple[str, ...]:
     return (f"{switch}zebra nexthop kernel enable",)
 
 
+def bfdd_config(router: str, options: BgpOptions) -> str:
+    """bfdd's whole start file: the profile that bgpd's sessions name. It tells each change of a BFD session in its log."""
+    return "\n".join([
+        f"hostname {router}", "debug bfd peer", "bfd", f" profile {BFD_PROFILE}",
+        f"  transmit-interval {options.bfd_interval_ms}", f"  receive-interval {options.bfd_interval_ms}",
+        f"  detect-multiplier {options.bfd_multiplier}", " exit", "exit",
+    ]) + "\n"  # fmt: skip
+
+
+def log_config(path: Path, level: str) -> str:
+    """Start-file lines for a log with microseconds, which the option --log has not."""
+    return f"log file {path} {level}\nlog timestamp precision 6\n"
+
+
+def dump_config(path: Path) -> str:
+    """Start-file line that makes bgpd record what it receives, and its state changes (RFC 6396, BGP4MP_ET: microseconds)."""
+    return f"dump bgp all-et {path}\n"
+
+
 def bgpd_config(topology: Topology, router: str, options: BgpOptions) -> str:
     """bgpd's whole start file; UsageError for a host."""
     if topology.nodes[router].kind != "switch":
@@ -97,6 +119,7 @@ def _sessions(ports: tuple[str, ...], options: BgpOptions) -> list[str]:
             f" neighbor {port} timers connect {options.connect_retry_s}",
             f" neighbor {port} advertisement-interval {options.advertisement_interval_s}",
         ]
+        lines += [f" neighbor {port} bfd", f" neighbor {port} bfd profile {BFD_PROFILE}"] if options.has_bfd else []
     return lines
 
 

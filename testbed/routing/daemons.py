@@ -1,4 +1,4 @@
-"""zebra and bgpd of one switch: started in its namespace with private files, asked on their vty sockets, stopped by process id."""
+"""zebra, bfdd and bgpd of one switch: started in its namespace with private files, asked on their vty sockets, stopped by process id."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from testbed.routing.vty import Vty, VtyError
 FOLDERS = ("/usr/lib/frr", "/usr/libexec/frr", "/usr/sbin", "/usr/local/sbin")
 USER = "frr"
 MGMTD = "mgmtd"
+OWN_LOGS = ("bfdd", "bgpd")  # their start files say where to log (config.log_config)
 RUN_FOLDER = Path("/run/frr")
 STOP_TIMEOUT_S = 5.0
 ATOMIC_REPLACE = "--v6-rr-semantics"
@@ -33,7 +34,7 @@ class RoutingError(HostError):
 
 @dataclass
 class Daemon:
-    """One process: `name` is mgmtd, zebra or bgpd; its log and sockets lie in `folder`."""
+    """One process: `name` is mgmtd, zebra, bfdd or bgpd; its log and sockets lie in `folder`."""
 
     name: str
     router: str
@@ -53,10 +54,13 @@ class Daemon:
 
     def start(self, namespace_pid: int) -> None:
         """Starts it as our child in the namespace of `namespace_pid`; it has a session of its own, so Ctrl-C does not reach it."""
+        environment = {**os.environ, "TZ": "UTC"}  # logs tell local time, which summer time makes ambiguous
         with (self.folder / f"{self.name}.out").open("ab") as output:
             self.process = inside(
                 namespace_pid,
-                lambda: subprocess.Popen(self.argv, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True),
+                lambda: subprocess.Popen(
+                    self.argv, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True, env=environment
+                ),
             )
 
     def alive(self) -> bool:
@@ -164,8 +168,7 @@ def daemon(name: str, router: str, folder: Path, options: Sequence[str] = ()) ->
         *("-z", str(folder / "zserv.api")),
         *("--vty_socket", str(folder)),
         *("-P", "0"),
-        *("--log", f"file:{folder / name}.log"),
-        *("--log-level", "informational"),
+        *(() if name in OWN_LOGS else ("--log", f"file:{folder / name}.log", "--log-level", "informational")),
         *("--limit-fds", FILE_LIMIT),
         *options,
     ]

@@ -11,7 +11,18 @@ from typing import Any
 
 from testbed.errors import UsageError
 from testbed.routing import daemons, fib, ports, sysctl
-from testbed.routing.config import asn, bgpd_config, fabric_ports, host_prefix, zebra_commands, zebra_config
+from testbed.routing.config import (
+    BFD_PROFILE,
+    asn,
+    bfdd_config,
+    bgpd_config,
+    dump_config,
+    fabric_ports,
+    host_prefix,
+    log_config,
+    zebra_commands,
+    zebra_config,
+)
 from testbed.routing.daemons import Daemon, RoutingError
 from testbed.routing.expected import expected_fibs
 from testbed.routing.namespace import inside
@@ -26,7 +37,7 @@ Progress = Callable[[int, int], None]  # (routes that are right, routes expected
 
 
 class Router:
-    """zebra and bgpd of one switch (and mgmtd, where FRR has it), and the kernel settings around them."""
+    """zebra and bgpd of one switch (bfdd with BFD, mgmtd where FRR has it), and the kernel settings around them."""
 
     def __init__(self, topology: Topology, name: str, pid: int, folder: Path, options: BgpOptions) -> None:
         self.name, self.pid, self.folder = name, pid, folder
@@ -34,7 +45,11 @@ class Router:
         self.zebra = daemons.configured("zebra", name, folder, daemons.zebra_options())
         self.bgpd = daemons.configured("bgpd", name, folder, ("-e", str(options.ecmp_width)))
         first = [daemons.daemon(daemons.MGMTD, name, folder)] if daemons.has_mgmtd() else []
-        self.daemons = {daemon.name: daemon for daemon in (*first, self.zebra, self.bgpd)}
+        # bfdd's other socket, for its own control protocol, has a fixed place too
+        self.bfdd = daemons.configured("bfdd", name, folder, ("--bfdctl", str(folder / "bfdd.sock"))) if options.has_bfd else None
+        middle = [self.bfdd] if self.bfdd else []
+        self.daemons = {daemon.name: daemon for daemon in (*first, self.zebra, *middle, self.bgpd)}
+        self.dumps: list[Path] = []
         self.wanted = sysctl.settings(topology, name, options, inside(pid, sysctl.has_seed))
         self.sysctls: dict[str, str] = {}
 
@@ -42,13 +57,21 @@ class Router:
         """Kernel settings, host ports, configuration files: all that the daemons find when they start."""
         self.sysctls = sysctl.apply(self.pid, self.name, self.wanted)
         ports.set_up(self._topology, self.name, self.pid)
-        texts = {"zebra.conf": zebra_config(self.name), "bgpd.conf": bgpd_config(self._topology, self.name, self._options)}
-        daemons.private_folder(self.folder, texts)
+        self.dumps.append(self.folder / f"bgp-{len(self.dumps) + 1}.mrt")  # bgpd begins a dump anew
+        daemons.private_folder(self.folder, {f"{name}.conf": text for name, text in self.configurations().items()})
+
+    def configurations(self) -> dict[str, str]:
+        """The start file of each daemon that has one."""
+        bgpd = bgpd_config(self._topology, self.name, self._options) + log_config(self.bgpd.log_path, "informational")
+        texts = {"zebra": zebra_config(self.name), "bgpd": bgpd + (dump_config(self.dumps[-1]) if self.dumps else "")}
+        if self.bfdd:
+            texts["bfdd"] = bfdd_config(self.name, self._options) + log_config(self.bfdd.log_path, "debugging")
+        return texts
 
     def start_zebra(self) -> None:
         """Starts zebra, and mgmtd before it where there is one."""
         for daemon in self.daemons.values():
-            if daemon is not self.bgpd:
+            if daemon not in (self.bgpd, self.bfdd):
                 daemon.start(self.pid)
 
     def await_answer(self, daemon: Daemon, deadline: float) -> None:
@@ -58,11 +81,18 @@ class Router:
                 raise RoutingError(f"{self.name}: {daemon.name} does not answer on {daemon.vty_path} in time: {daemon.last_words()}")
             time.sleep(POLL_S / 5)
 
-    def start_bgpd(self, deadline: float) -> None:
-        """Waits for zebra, tells it what its start file cannot, and starts bgpd, which without zebra would retry only seconds later."""
+    def configure_zebra(self, deadline: float) -> None:
+        """Waits for zebra, tells it what its start file cannot, and starts bfdd, if there is one."""
         self.await_answer(self.zebra, deadline)
         with Vty(self.zebra.vty_path) as vty:
             vty.configure(zebra_commands(self._options))
+        if self.bfdd:
+            self.bfdd.start(self.pid)
+
+    def start_bgpd(self, deadline: float) -> None:
+        """Starts bgpd, when all that it talks to runs: without zebra it would retry only seconds later."""
+        if self.bfdd:
+            self.await_answer(self.bfdd, deadline)
         self.bgpd.start(self.pid)
 
     def await_configured(self, deadline: float) -> None:
@@ -75,17 +105,26 @@ class Router:
 
     def missing_configuration(self) -> list[str]:
         """Lines of the running configuration that should be there and are not (those that FRR always prints, in every version)."""
-        asked = [self.zebra, self.bgpd]
+        asked = [daemon for daemon in (self.zebra, self.bfdd, self.bgpd) if daemon]
         running = {line.strip() for daemon in asked for line in daemon.ask("show running-config").splitlines()}
         wanted = [line for line in zebra_commands(self._options) if line.startswith("no ")]
         wanted += [f"router bgp {asn(self._topology, self.name)}"]
-        wanted += [f"neighbor {port} interface remote-as external" for port in fabric_ports(self._topology, self.name)]
+        wanted += [f"frr defaults {self._options.frr_profile}"]
+        wanted += [f"dump bgp all-et {self.dumps[-1]}", "log timestamp precision 6"]
+        lines = ["interface remote-as external", *([f"bfd profile {BFD_PROFILE}"] if self.bfdd else [])]
+        wanted += [f"neighbor {port} {line}" for port in fabric_ports(self._topology, self.name) for line in lines]
+        wanted += [f"profile {BFD_PROFILE}"] if self.bfdd else []
         return [line for line in wanted if line not in running]
 
     def sessions(self) -> dict[str, dict[str, Any]]:
         """bgpd's own account of its sessions: interface -> `show bgp neighbors json`."""
         found: dict[str, dict[str, Any]] = json.loads(self.bgpd.ask("show bgp neighbors json"))
         return {name: session for name, session in found.items() if isinstance(session, dict)}
+
+    def detections(self) -> dict[str, dict[str, Any]]:
+        """bfdd's own account of its sessions: interface -> `show bfd peers json`; empty without BFD."""
+        told: list[dict[str, Any]] = json.loads(self.bfdd.ask("show bfd peers json")) if self.bfdd else []
+        return {str(session.get("interface")): session for session in told}
 
     def stop(self, orderly: bool) -> None:
         """Ends the daemons and the forwarding; see `Routers.stop`."""
@@ -104,8 +143,6 @@ class Routers:
     """
 
     def __init__(self, topology: Topology, pid_of: Callable[[str], int], run_dir: Path, options: BgpOptions) -> None:
-        if options.has_bfd:
-            raise UsageError("BFD is not there yet: use a profile without it")
         self._topology, self._pid_of, self._run_dir, self._options = topology, pid_of, run_dir, options
         self._routers: dict[str, Router] = {}
         self._readers: dict[str, fib.FibReader] = {}
@@ -130,6 +167,8 @@ class Routers:
             router.prepare()
             router.start_zebra()
         deadline = time.monotonic() + self._options.start_timeout_s
+        for router in routers:
+            router.configure_zebra(deadline)
         for router in routers:
             router.start_bgpd(deadline)
         for router in routers:
@@ -181,16 +220,28 @@ class Routers:
         if problems:
             raise RoutingError(f"the BGP fabric is not as it should be: {_some(problems)}")
 
+    def await_detection(self, timeout_s: float) -> None:
+        """Waits until every BFD session runs with the intervals asked for; RoutingError after `timeout_s`. At once without BFD."""
+        deadline = time.monotonic() + timeout_s
+        while wrong := [text for name in self._running() for text in self._session_problems(self._routers[name], ())]:
+            if time.monotonic() > deadline:
+                raise RoutingError(f"BGP and BFD sessions are not up after {timeout_s:g} s: {_some(wrong)}; logs in {self._run_dir}")
+            self._require_alive()
+            time.sleep(POLL_S)
+
     def _session_problems(self, router: Router, down_links: Collection[str]) -> list[str]:
         """Sessions that are not established although their link and neighbour are up, or that run with other timers."""
         down = {self._topology.link(name).name for name in down_links}
-        sessions = router.sessions()
+        sessions, detections = router.sessions(), router.detections()
         problems = []
         for link in self._topology.links_of(router.name):
             if link.tier == "NIC-T0" or link.name in down or link.other(router.name).node in self._stopped:
                 continue
             port = link.end(router.name).ifname
             problems += [f"{router.name}: session on {port}: {text}" for text in _session_faults(sessions.get(port, {}), self._options)]
+            if self._options.has_bfd:
+                faults = _detection_faults(detections.get(port, {}), self._options)
+                problems += [f"{router.name}: BFD on {port}: {text}" for text in faults]
         return problems
 
     def stop(self, node: str, orderly: bool) -> None:
@@ -213,8 +264,11 @@ class Routers:
         self._stopped.discard(node)
 
     def daemon(self, node: str, name: str) -> Daemon:
-        """A router's zebra or bgpd, for questions on its vty."""
-        return self._router(node).daemons[name]
+        """A router's zebra, bfdd or bgpd, for questions on its vty; UsageError for one that it has not."""
+        daemons_of = self._router(node).daemons
+        if name not in daemons_of:
+            raise UsageError(f"{node} runs no {name}, only {', '.join(daemons_of)}")
+        return daemons_of[name]
 
     def restore_host_port(self, node: str, ifname: str) -> None:
         """Puts the gateway address and the host's neighbour entry back after a T0 port was administratively down."""
@@ -236,7 +290,7 @@ class Routers:
             "frr_version": daemons.version(),
             "options": dict(vars(self._options)),
             "daemons": {name: list(daemon.argv) for name, daemon in first.daemons.items()} if first else {},
-            "bgpd_config_example": bgpd_config(self._topology, first.name, self._options) if first else "",
+            **{f"{name}_config_example": text for name, text in (first.configurations() if first else {}).items() if name != "zebra"},
             "sysctls": {router.name: router.sysctls for router in routers},
             "start_s": round(self._start_s, 3),
             "converge_s": round(self._converge_s, 3),
@@ -264,6 +318,16 @@ def _session_faults(session: dict[str, Any], options: BgpOptions) -> list[str]:
     if session.get("bgpState") != "Established":
         return [f"is {session.get('bgpState', 'missing')}, not Established"]
     wanted = {"bgpTimerHoldTimeMsecs": options.hold_s * 1000, "bgpTimerKeepAliveIntervalMsecs": options.keepalive_s * 1000}
+    return [f"{key} is {session.get(key)}, not {value}" for key, value in wanted.items() if session.get(key) != value]
+
+
+def _detection_faults(session: dict[str, Any], options: BgpOptions) -> list[str]:
+    """What is wrong with one BFD session: not up, or other intervals than asked for at either end."""
+    if session.get("status") != "up":
+        return [f"is {session.get('status', 'missing')}, not up"]
+    intervals = [f"{end}{way}-interval" for end in ("", "remote-") for way in ("receive", "transmit")]
+    wanted = dict.fromkeys(intervals, options.bfd_interval_ms)
+    wanted |= dict.fromkeys(("detect-multiplier", "remote-detect-multiplier"), options.bfd_multiplier)
     return [f"{key} is {session.get(key)}, not {value}" for key, value in wanted.items() if session.get(key) != value]
 
 

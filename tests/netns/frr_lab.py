@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import time
 from collections.abc import Callable
@@ -101,6 +102,24 @@ class Lab:
                 out = route.split(" dev ")[1].split()[0]
                 link = next(link for link in self.topology.links_of(nodes[-1]) if link.end(nodes[-1]).ifname == out)
         return nodes[1:]
+
+
+def sent(lab: Lab, node: str, ifname: str, enough: Callable[[set], bool]) -> set[tuple[str, int, int]]:
+    """(protocol, lower port, DSCP) of the UDP and TCP packets that pass an interface, until there are enough of them."""
+
+    def listen() -> set[tuple[str, int, int]]:
+        seen: set[tuple[str, int, int]] = set()
+        with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(0x86DD)) as tap:
+            tap.bind((ifname, 0x86DD))
+            tap.settimeout(20)
+            while not enough(seen):
+                frame = tap.recv(2048)
+                if frame[20] in (6, 17):  # next header of the IPv6 packet
+                    port = min(int.from_bytes(frame[54:56], "big"), int.from_bytes(frame[56:58], "big"))
+                    seen.add(({6: "tcp", 17: "udp"}[frame[20]], port, int.from_bytes(frame[14:16], "big") >> 6 & 0x3F))
+        return seen
+
+    return namespace.inside(lab.pid(node), listen)
 
 
 class Watched:

@@ -106,6 +106,54 @@ def test_a_silent_loss_is_found_by_the_hold_time_and_heals(sandboxed):
     sandboxed(body)
 
 
+def test_bfd_finds_a_silent_loss_that_the_hold_time_would_not_and_heals(sandboxed):
+    """The hold time is 180 s, so only BFD can have found it. What it sends is routing to the link program (DSCP 48), as BGP's is."""
+
+    def body():
+        from frr_lab import Lab, sent
+
+        from testbed.routing.options import BgpOptions
+        from topologies import build
+
+        options = BgpOptions.from_mapping({"profile": "traditional-bfd-50x3", "connect_retry_s": 1})
+        lab = Lab(build("multi-plane", planes=1, t0s=2, t1s=2, hosts_per_t0=1), options)
+        lab.routers.start()
+        lab.routers.wait_converged(60)
+        lab.routers.await_detection(20)
+        lab.routers.verify()
+        packets = sent(lab, "t0_1_1", "t0_1_1-eth2", lambda seen: ("udp", 3784) in {packet[:2] for packet in seen})
+        assert {dscp for _, port, dscp in packets if port in (179, 3784)} == {48}, packets
+        lab.set_silent("t0_1_1-t1_1_1", True)
+        lab.routers.wait_converged(30, down_links=["t0_1_1-t1_1_1"])
+        lab.set_silent("t0_1_1-t1_1_1", False)
+        lab.routers.wait_converged(30)
+        lab.routers.await_detection(20)
+
+    sandboxed(body)
+
+
+def test_bfd_with_other_intervals_than_asked_for_is_told(sandboxed):
+    def body():
+        import pytest
+        from frr_lab import Lab
+
+        from testbed.routing.daemons import RoutingError
+        from testbed.routing.options import BgpOptions
+        from testbed.routing.vty import Vty
+        from topologies import build
+
+        lab = Lab(build("multi-plane", planes=1, t0s=2, t1s=1, hosts_per_t0=1), BgpOptions(bfd_interval_ms=50))
+        lab.routers.start()
+        lab.routers.wait_converged(60)
+        lab.routers.await_detection(20)
+        with Vty(lab.routers.daemon("t1_1_1", "bfdd").vty_path) as vty:
+            vty.configure(["bfd", "profile fabric", "transmit-interval 70"])
+        with pytest.raises(RoutingError, match=r"BFD on t._1_1-eth.: (remote-)?transmit-interval is 70, not 50"):
+            lab.routers.verify()
+
+    sandboxed(body)
+
+
 @pytest.mark.parametrize("orderly", [True, False], ids=["orderly", "killed"])
 def test_a_stopped_switch_is_routed_around_does_not_forward_and_boots(sandboxed, orderly):
     def body():

@@ -7,7 +7,7 @@ from typing import get_args
 import pytest
 
 from testbed.errors import UsageError
-from testbed.routing.config import asn, bgpd_config, fabric_ports, host_ports, router_id, zebra_commands
+from testbed.routing.config import asn, bfdd_config, bgpd_config, fabric_ports, host_ports, router_id, zebra_commands
 from testbed.routing.options import PROFILES, BgpOptions
 from testbed.routing.ports import port_commands
 from testbed.scenario.schema import BgpProfile
@@ -111,6 +111,18 @@ def test_switches_without_hosts_announce_nothing_of_their_own(router):
 )
 def test_option_becomes_line(options, line):
     assert line in config_lines("t1_1_1", **options)
+
+
+def test_without_bfd_no_session_names_it():
+    assert not [line for line in config_lines("t1_1_1") if "bfd" in line]
+
+
+def test_every_session_has_bfd_with_the_intervals_of_the_options():
+    lines = config_lines("t1_1_1", bfd_interval_ms=50)
+    assert all(f"neighbor {port} bfd profile fabric" in lines for port in fabric_ports(K4, "t1_1_1"))
+    text = bfdd_config("t1_1_1", BgpOptions(bfd_interval_ms=70, bfd_multiplier=4))
+    told = {line.strip() for line in text.splitlines()}
+    assert told >= {"profile fabric", "transmit-interval 70", "receive-interval 70", "detect-multiplier 4", "debug bfd peer"}
 
 
 def test_defaults_profile_comes_first():
