@@ -231,8 +231,8 @@ class RoutedSwitching:
         return [str(difference) for difference in self.routers.fib_differences()]
 
     def events(self) -> list[dict[str, Any]]:
-        """BGP messages and session changes."""
-        return []
+        """BGP messages, and changes of BGP's and BFD's sessions."""
+        return self._routers.events() if self._routers is not None else []
 
     def manifest(self) -> dict[str, Any]:
         """FRR's version, options, configuration."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from testbed.errors import UsageError
-from testbed.routing import daemons, fib, ports, sysctl
+from testbed.routing import daemons, events, fib, ports, sysctl
 from testbed.routing.config import (
     BFD_PROFILE,
     asn,
@@ -262,6 +262,13 @@ class Routers:
         ports.flush_routes(node, router.pid)
         self._launch([router])
         self._stopped.discard(node)
+
+    def events(self) -> list[dict[str, Any]]:
+        """What BGP and BFD said and did since the start, in the order of time: see `events`. Routers that were stopped are in it."""
+        offset_s, found = events.clock_offset_s(), list[dict[str, Any]]()
+        for name, router in self._routers.items():
+            found += events.router_events(self._topology, name, events.read(router.folder, router.dumps), offset_s)
+        return sorted(found, key=lambda event: float(event["t"]))
 
     def daemon(self, node: str, name: str) -> Daemon:
         """A router's zebra, bfdd or bgpd, for questions on its vty; UsageError for one that it has not."""

@@ -132,6 +132,57 @@ def test_bfd_finds_a_silent_loss_that_the_hold_time_would_not_and_heals(sandboxe
     sandboxed(body)
 
 
+def test_a_cut_is_told_by_both_ends_and_withdrawn_everywhere(sandboxed):
+    """On CLOCK_MONOTONIC, with the peer's name: the sessions' ends, and the withdrawal of the pod's hosts on the T1 that lost its T0."""
+
+    def body():
+        import time
+
+        from frr_lab import Lab
+
+        from topologies import build
+
+        lab = Lab(build("multi-plane", planes=1, t0s=2, t1s=2, hosts_per_t0=2))
+        lab.routers.start()
+        lab.routers.wait_converged(60)
+        began = time.monotonic()
+        lab.set_link("t0_1_1-t1_1_1", False)
+        lab.routers.wait_converged(30, down_links=["t0_1_1-t1_1_1"])
+        ended = time.monotonic()
+        told = [event for event in lab.routers.events() if event["t"] >= began - 0.01]  # the two clocks are read one after the other
+        assert all(event["t"] <= ended + 0.01 and event["source"] == "routing" for event in told), told
+        sessions = {(event["node"], event["peer"], event["up"], event["reason"]) for event in told if event["event"] == "session"}
+        assert sessions == {("t0_1_1", "t1_1_1", False, "carrier"), ("t1_1_1", "t0_1_1", False, "carrier")}
+        withdrawn = {(event["node"], event["peer"], event["withdrawn"]) for event in told if event.get("withdrawn")}
+        assert ("t0_1_2", "t1_1_1", 2) in withdrawn, told  # h1 and h2
+        before = [event for event in lab.routers.events() if event["t"] < began - 0.01]
+        assert sum(event["event"] == "session" and event["up"] for event in before) == 8
+        assert sum(event.get("announced", 0) for event in before if event["node"] == "t0_1_1" and event["peer"] == "t1_1_1") >= 2
+
+    sandboxed(body)
+
+
+def test_what_a_router_did_before_it_was_killed_is_kept(sandboxed):
+    def body():
+        from frr_lab import Lab
+
+        from topologies import build
+
+        lab = Lab(build("multi-plane", planes=1, t0s=2, t1s=1, hosts_per_t0=1))
+        lab.routers.start()
+        lab.routers.wait_converged(60)
+        before = [event for event in lab.routers.events() if event["node"] == "t1_1_1"]
+        lab.routers.stop("t1_1_1", orderly=False)
+        lab.routers.boot("t1_1_1")
+        lab.routers.wait_converged(30)
+        after = [event for event in lab.routers.events() if event["node"] == "t1_1_1"]
+        assert [event["event"] for event in after[: len(before)]] == [event["event"] for event in before]
+        assert sum(event["event"] == "session" and event["up"] for event in after) == 4
+        assert sum(event["event"] == "bgp_message" and event["announced"] for event in after[len(before) :]) > 0
+
+    sandboxed(body)
+
+
 def test_bfd_with_other_intervals_than_asked_for_is_told(sandboxed):
     def body():
         import pytest
