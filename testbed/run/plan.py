@@ -11,6 +11,7 @@ from hosts.mrc.params import MrcParams
 from hosts.rc.params import RcParams
 from hosts.tcp.params import TcpParams
 from testbed.link_settings import LinkSettings
+from testbed.pathvector.options import BgpOvsOptions
 from testbed.routing.options import BgpOptions
 from testbed.scenario import Scenario
 from testbed.scenario.deny import agent_deny
@@ -44,7 +45,10 @@ def implied_parameters(settings: LinkSettings, transport: str) -> dict[str, Any]
 
 def fabric_options(scenario: Scenario, arm: str) -> dict[str, Any]:
     """The `options` of the arm's Fabric, from the scenario's sections about routing."""
-    return {"bgp": BgpOptions.from_mapping(scenario.bgp)} if SWITCHING_OF_ARM[arm] == "frr" else {}
+    switching = SWITCHING_OF_ARM[arm]
+    if switching == "frr":
+        return {"bgp": BgpOptions.from_mapping(scenario.bgp)}
+    return {"bgp_ovs": BgpOvsOptions.from_mapping(scenario.bgp_ovs)} if switching in ("ovs-bgp", "ovs-ecmp") else {}
 
 
 def transport_parameters(scenario: Scenario, arm: str) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from testbed.scenario.deny import Evs, deny_problems, given_evs
 from testbed.scenario.faults import missing_evs
 from testbed.scenario.fit import link_problems, packet_problems, tier_problems
 from testbed.scenario.model import build_topology
-from testbed.scenario.options import bgp_problems, transport_problems
+from testbed.scenario.options import bgp_ovs_problems, bgp_problems, transport_problems
 from testbed.scenario.problems import Place, Problem, did_you_mean
 from testbed.scenario.schema import (
     Expectation,
@@ -50,6 +50,7 @@ def check(draft: Draft) -> list[Problem]:
     problems += _ev_problems(draft.faults, given, topology) if topology else []
     problems += _deny_problems(sections, given, topology, hosts is not None) if topology else []
     problems += bgp_problems(sections["bgp"]) if "bgp" in sections else []
+    problems += bgp_ovs_problems(sections["bgp_ovs"]) if "bgp_ovs" in sections else []
     problems += tier_problems(sections["links"].loss, ("links", "loss"), topology) if topology and "links" in sections else []
     return problems + _fit_problems(sections)
 

@@ -35,6 +35,7 @@ SECTIONS: Mapping[str, tuple[Any, Any]] = {
     "deny": (Deny, {}),
     "transport": (schema.Transport, {}),
     "bgp": (schema.Bgp, {}),
+    "bgp_ovs": (schema.BgpOvs, {}),
     "arms": (schema.Arms, list(schema.DEFAULT_ARMS)),
     "repeats": (Annotated[int, Field(ge=1, le=100)], 1),
     "seed": (Annotated[int, Field(ge=0, lt=2**63)], 1),
@@ -106,12 +107,13 @@ def _without_points(scenario: Scenario) -> Scenario:
 
 def _scenario(draft: Draft, text: str, overrides: tuple[str, ...]) -> Scenario:
     sections = dict(draft.sections)
-    transport, bgp = sections.pop("transport"), sections.pop("bgp")
+    transport, bgp, bgp_ovs = (sections.pop(name) for name in ("transport", "bgp", "bgp_ovs"))
     return Scenario(
         **sections,
         faults=tuple(spec for _, spec in draft.faults),
         transport={"mrc": dict(transport.mrc), "rc": dict(transport.rc), "tcp": dict(transport.tcp)},
         bgp=bgp.given(),
+        bgp_ovs=bgp_ovs.given(),
         source=text,
         overrides=overrides,
     )

@@ -31,8 +31,8 @@ from topologies import Topology
 class Scenario:
     """One experiment. Sections are the models of schema.py; `faults` as written (drawn by churn.draw).
 
-    `transport` maps "mrc", "rc" and "tcp" to parameters that differ from their defaults, `bgp` is what
-    BgpOptions.from_mapping takes;
+    `transport` maps "mrc", "rc" and "tcp" to parameters that differ from their defaults, `bgp` and `bgp_ovs` are what
+    the from_mapping of BgpOptions and of BgpOvsOptions take;
     `source` is the file's text as given and `overrides` what --set changed in it.
     """
 
@@ -46,6 +46,7 @@ class Scenario:
     faults: tuple[ExplicitFault | ChurnFault, ...]
     transport: Mapping[str, Mapping[str, Option]]
     bgp: Mapping[str, Option]
+    bgp_ovs: Mapping[str, Option]
     arms: tuple[str, ...]
     repeats: int
     seed: int
@@ -96,7 +97,7 @@ class Scenario:
             "faults": [self._resolved_fault(fault) for fault in self.faults],
             "deny": {**_plain(self.deny), **({"ignored_by": ignored_by(self.arms)} if self.deny else {})},
             "transport": {name: dict(given) for name, given in self.transport.items()},
-            "bgp": dict(self.bgp),
+            "bgp": dict(self.bgp), "bgp_ovs": dict(self.bgp_ovs),
             "arms": list(self.arms), "repeats": self.repeats, "seed": self.seed,
             "expect": [_plain(expectation) for expectation in self.expect],
             "overrides": list(self.overrides),

@@ -9,14 +9,15 @@ from typing import Any
 
 from testbed.errors import TestbedError
 from testbed.scenario.problems import Place, Problem, did_you_mean
-from testbed.scenario.schema import Bgp, Option, Transport
+from testbed.scenario.schema import Bgp, BgpOvs, Option, Transport
 
-# transport or bgp -> (module, dataclass)
+# transport or routing -> (module, dataclass)
 OWNERS: Mapping[str, tuple[str, str]] = {
     "mrc": ("hosts.mrc.params", "MrcParams"),
     "rc": ("hosts.rc.params", "RcParams"),
     "tcp": ("hosts.tcp.params", "TcpParams"),
     "bgp": ("testbed.routing.options", "BgpOptions"),
+    "bgp_ovs": ("testbed.pathvector.options", "BgpOvsOptions"),
 }
 
 
@@ -29,6 +30,11 @@ def transport_problems(transport: Transport) -> list[Problem]:
 def bgp_problems(bgp: Bgp) -> list[Problem]:
     """What is wrong with the options of BGP."""
     return _problems("bgp", bgp.options(), ("bgp",), profile=bgp.profile)
+
+
+def bgp_ovs_problems(bgp_ovs: BgpOvs) -> list[Problem]:
+    """What is wrong with the options of the BGP that a controller runs."""
+    return _problems("bgp_ovs", bgp_ovs.options(), ("bgp_ovs",), preset=bgp_ovs.preset)
 
 
 def owner(name: str) -> type[Any] | None:

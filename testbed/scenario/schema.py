@@ -174,6 +174,22 @@ class Bgp(BaseModel):
         return {"profile": self.profile, **self.options()}
 
 
+class BgpOvs(BaseModel):
+    """A preset of testbed.pathvector, and named options on top of it (checked in check.py)."""
+
+    model_config = ConfigDict(strict=True, extra="allow", frozen=True)
+    __pydantic_extra__: dict[str, Option]
+    preset: Literal["frr", "large-fabric"] = "frr"
+
+    def options(self) -> dict[str, Option]:
+        """The named options, as given."""
+        return dict(self.__pydantic_extra__ or {})
+
+    def given(self) -> dict[str, Option]:
+        """The preset and the named options: what BgpOvsOptions.from_mapping takes."""
+        return {"preset": self.preset, **self.options()}
+
+
 class Expectation(Part):
     """A metric of an arm's summary and its bound; a missed one makes the run's exit code 1. `at`: only at that value of the sweep."""
 
