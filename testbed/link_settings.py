@@ -14,6 +14,7 @@ MAX_MTU_BYTES = 9216
 DEFAULT_MTU_BYTES = 4352  # 4096 bytes of MRC payload with all its headers
 ETHERNET_HEADER_BYTES = 14
 BURST_S = 0.001
+DSCP_ROUTING = 48  # CS6: BGP and BFD; the link program has it as a constant, as those of MRC's traffic classes (hosts/wire.py)
 """What may leave at once after a pause, as time at the rate: timers are about that exact."""
 # UEC's suggestions for NSCC (docs/links.md): shares of the bandwidth-delay product (BDP).
 ECN_MIN_BDP, ECN_MAX_BDP, TRIM_BDP, TRIM_LAST_HOP_BDP = 0.2, 0.8, 1.0, 1.5

@@ -41,9 +41,9 @@ T = TypeVar("T")
 class Fabric:
     """Nodes, links and switches of one arm. Works only inside a sandbox (`testbed.sandbox`), one fabric at a time.
 
-    `switching` is `ovs` (static uSID tables), `ovs-ecmp` (static equal-cost tables) or `frr` (BGP). `options`: `datapath` (`auto`,
-    `system`, `netdev`) for Open vSwitch, `bgp_ovs` (BgpOvsOptions) for its kinds that route; `bgp` (BgpOptions) and `converge_timeout_s`
-    for frr. `net` is the Mininet object for Mininet's prompt.
+    `switching` is `ovs` (static uSID tables), `ovs-ecmp` (static equal-cost tables), `ovs-bgp` (a controller's) or `frr` (BGP).
+    `options`: `datapath` (`auto`, `system`, `netdev`) for Open vSwitch, `bgp_ovs` (BgpOvsOptions) for its kinds that route, `seed` for
+    ovs-bgp; `bgp` (BgpOptions) and `converge_timeout_s` for frr. `net` is the Mininet object for Mininet's prompt.
     """
 
     def __init__(
@@ -118,7 +118,11 @@ class Fabric:
         self._timed("verify_switches", self._switching.verify)
 
     def verify_ports(self) -> None:
-        """Reads all ports back from the kernel: with every fault healed they are as they were made. HostError names what is not."""
+        """Reads all ports back from the kernel: with every fault healed they are as they were made. HostError names what is not.
+
+        A controller that all switches need must still live.
+        """
+        self._switching.require_alive()
         for node in self.topology.nodes:
             self._verify_ports_of(node)
 
@@ -227,6 +231,13 @@ class Fabric:
         """
         self._require_switch(node)
         return self._outages.begin(node, lambda: self._switching.stop(node, orderly, self._admin))
+
+    def set_controller(self, up: bool) -> Times:
+        """Kills the controller of all switches (SIGKILL), or starts it again, effective when it has put all tables right.
+
+        Overlapping kills count. Where there is no controller nothing is done, and the times say now.
+        """
+        return self._switching.set_controller(up)
 
     def boot_switch(self, node: str) -> Times:
         """Boots it from its boot file, verified; its interfaces come up but those that another fault keeps down.

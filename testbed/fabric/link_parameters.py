@@ -17,7 +17,6 @@ from testbed.fabric.bpf import GENERATORS, MAX_EVS, OUTCOMES, row_of
 from testbed.link_settings import LinkSettings
 from topologies import Link, Topology
 
-DSCP_ROUTING = 48  # CS6: BGP and BFD; the program has it as a constant, as those of MRC's traffic classes (hosts/wire.py)
 CERTAIN = 0xFFFFFFFF  # of a probability in 2^-32: always, not almost always
 Role = Literal["host", "fabric", "last_hop"]
 """Who sends on a link direction: a NIC (which waits: it neither marks nor trims its own packets), a switch to a switch, or to a host."""

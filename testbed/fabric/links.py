@@ -16,9 +16,8 @@ from collections.abc import Callable, Iterable, Mapping
 from hosts.wire import DSCP_CONTROL, DSCP_TRIMMED, DSCP_TRIMMED_LASTHOP
 from testbed.errors import HostError
 from testbed.fabric.bpf import CLSACT_EGRESS, PROGRAM_PIN, program_id, row_of
-from testbed.fabric.link_parameters import DSCP_ROUTING
 from testbed.fabric.netlink import Interface, Netlink, TrafficObject
-from testbed.link_settings import LinkSettings
+from testbed.link_settings import DSCP_ROUTING, LinkSettings
 from testbed.netlink_wire import attributes
 from topologies import End, Link
 from topologies.addresses import mac

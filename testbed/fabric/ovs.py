@@ -128,6 +128,11 @@ class OvsSwitch:
         if wrong:
             raise HostError(f"switch {self.name}: not as in {self.boot_file.name}: {'; '.join(wrong)}")
 
+    def verify_ports(self) -> None:
+        """HostError unless its port numbers are as asked; its tables may be a controller's."""
+        if wrong := self._wrong_ports():
+            raise HostError(f"switch {self.name}: {'; '.join(wrong)}")
+
     def differences(self) -> list[str]:
         """How its tables differ from the boot file, one line a flow; also when it does not run at all."""
         if not self.running:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -19,6 +20,12 @@ if TYPE_CHECKING:
 
 CONVERGE_TIMEOUT_S = 60.0
 InParallel = Callable[[Callable[[str], None], Iterable[str]], None]
+
+
+def nothing_done() -> Times:
+    """The times of what was carried out as nothing."""
+    now = time.monotonic()
+    return now, now
 
 
 class Switching(Protocol):
@@ -45,6 +52,13 @@ class Switching(Protocol):
 
     def boot(self, node: str, admin: LinkAdmin) -> Times:
         """Boots a stopped switch."""
+        ...
+
+    def require_alive(self) -> None:
+        """HostError if a process that all switches need ended though nobody asked it to."""
+
+    def set_controller(self, up: bool) -> Times:
+        """Kills the central controller, or starts it again; nothing where there is none."""
         ...
 
     def link_restored(self, link: Link) -> None:
@@ -119,6 +133,13 @@ class OvsSwitching:
         """Forwarding is verified before the neighbours see a carrier."""
         self._switches[node].boot()
         return admin.power_on(node)
+
+    def require_alive(self) -> None:
+        """Nothing: there is no such process."""
+
+    def set_controller(self, up: bool) -> Times:
+        """Nothing: there is no controller."""
+        return nothing_done()
 
     def link_restored(self, link: Link) -> None:
         """Nothing: Open vSwitch's ports are still there."""
@@ -211,6 +232,13 @@ class RoutedSwitching:
         times = admin.power_on(node)
         self.routers.boot(node)
         return times
+
+    def require_alive(self) -> None:
+        """Nothing: routers are stopped and booted one by one."""
+
+    def set_controller(self, up: bool) -> Times:
+        """Nothing: every router has its own daemons."""
+        return nothing_done()
 
     def link_restored(self, link: Link) -> None:
         """The kernel forgot the T0's addresses and neighbour on a host port."""

@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from testbed.errors import UsageError
-from testbed.fabric.ovs_routed import OvsEcmpSwitching
+from testbed.fabric.ovs_routed import OvsBgpSwitching, OvsEcmpSwitching
 from testbed.fabric.switching import OvsSwitching, RoutedSwitching, Switching
 from topologies import Topology
 
 KINDS: Mapping[str, Callable[[Topology, Path, Mapping[str, Any]], Switching]] = {
     "ovs": OvsSwitching,
     "ovs-ecmp": OvsEcmpSwitching,
+    "ovs-bgp": OvsBgpSwitching,
     "frr": RoutedSwitching,
 }
 
