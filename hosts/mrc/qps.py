@@ -7,15 +7,16 @@ which QP the next Immediate comes on: group g on QP g modulo their number.
 from __future__ import annotations
 
 import statistics
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
-from hosts.core import Completion, QpError, Transmit, Turns, taken
+from hosts.core import QpError, Transmit, Turns
 from hosts.mrc.ev import Ev
 from hosts.mrc.evs import numbers_text
 from hosts.mrc.receiver import ReceiveQp
 from hosts.mrc.sender import SendQp
+from hosts.qps import InTurn, Ledger
 from testbed.errors import UsageError
 
 
@@ -25,7 +26,7 @@ class SendQps:
     def __init__(self, peer: str, qps: Sequence[SendQp], write_bytes: int) -> None:
         self.peer, self.qps, self._write_bytes = peer, tuple(qps), write_bytes
         self._turn = 0
-        self._posted: deque[tuple[SendQp, int]] = deque()  # of each message its QP, and how many that had been given with it
+        self._ledger: Ledger[SendQp] = Ledger()
 
     def post(self, data: memoryview, remote_offset: int, imm: int | None) -> None:
         """Queues a message as Writes of at most `write_bytes`, of which the last one carries the immediate, if there is one."""
@@ -38,15 +39,12 @@ class SendQps:
         if imm is not None:
             self._turn = (self._turn + 1) % len(self.qps)
         if self.error is None:
-            self._posted.append((qp, qp.posted))
+            self._ledger.append(qp, qp.posted)
 
     @property
     def outstanding_messages(self) -> int:
         """Messages from the first one on that is not wholly acknowledged: as many as the last ones whose data must not change."""
-        posted = self._posted
-        while posted and posted[0][0].done >= posted[0][1]:
-            posted.popleft()
-        return len(posted)
+        return self._ledger.outstanding()
 
     @property
     def error(self) -> QpError | None:
@@ -58,7 +56,7 @@ class SendQps:
         for qp in self.qps:
             if qp.error is None:
                 qp.fail(reason)
-        self._posted.clear()
+        self._ledger.clear()
 
     def refusal(self, links: Collection[str], ev_numbers: Collection[int]) -> str | None:
         """Why these EVs cannot be denied, if they cannot. UsageError: there is no such EV."""
@@ -135,17 +133,4 @@ class ReceiveQps:
 
     def __init__(self, peer: str, qps: Sequence[ReceiveQp]) -> None:
         self.peer, self.qps = peer, tuple(qps)
-        self._waiting = tuple(deque[Completion]() for _ in qps)
-        self._turn = 0
-
-    def take(self) -> list[Completion]:
-        """Completions since the last call, in the order in which the peer posted."""
-        if len(self.qps) == 1:
-            return taken(self.qps[0].completed)
-        for qp, waiting in zip(self.qps, self._waiting, strict=True):
-            waiting.extend(taken(qp.completed))
-        done: list[Completion] = []
-        while self._waiting[self._turn]:
-            done.append(self._waiting[self._turn].popleft())
-            self._turn = (self._turn + 1) % len(self.qps)
-        return done
+        self.take = InTurn([qp.completed for qp in qps]).take
