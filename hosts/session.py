@@ -7,6 +7,7 @@ import socket
 import time
 from array import array
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -18,7 +19,7 @@ from hosts.jobs import make_job
 from hosts.ports import PortWatch, first_news, watch
 from hosts.rc import RcCore, RcParams
 from hosts.recorder import Recorder
-from hosts.sockets import MAX_DATAGRAM_BYTES, NOBUFS_PAUSE_S, MrcNetwork, Network, RcNetwork, socket_drops
+from hosts.sockets import MAX_DATAGRAM_BYTES, NOBUFS_PAUSE_S, MrcNetwork, Network, RcNetwork, receive_marked, socket_drops
 from testbed.errors import UsageError
 
 Message = dict[str, Any]
@@ -188,11 +189,12 @@ class Session:
         for port, up in news:
             self._core.on_port(time.monotonic(), port, up)
 
-    def _receive(self, sock: socket.socket, port: int) -> None:
+    def _receive(self, sock: socket.socket, port: int, on_marked: Callable[[], None] | None) -> None:
         core, buffer, clock = self._core, self._buffer, time.monotonic
+        receive = sock.recv_into if on_marked is None else partial(receive_marked, sock, on_marked=on_marked)
         for _ in range(RECEIVE_BATCH):
             try:
-                size = sock.recv_into(buffer)
+                size = receive(buffer)
             except BlockingIOError:
                 return
             except OSError as error:  # what the network said about an earlier packet, or about the interface
@@ -296,7 +298,8 @@ def _transport(
     """The core of the configured transport, and its sockets."""
     if config.transport == "rc":
         params = RcParams.from_mapping(config.params)
-        return RcCore(config.host, config.address, params, send_to, receive_from, region, seed), RcNetwork(config.address, config.sockets)
+        rc = RcCore(config.host, config.address, params, send_to, receive_from, region, seed)
+        return rc, RcNetwork(config.address, config.sockets, rc.on_marked if params.dcqcn else None)
     from hosts.mrc import MrcCore, MrcParams  # here, since an RC agent does without it
 
     mrc = MrcParams.from_mapping(config.params)

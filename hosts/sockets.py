@@ -7,14 +7,15 @@ import errno
 import os
 import socket
 import struct
+import sys
 from collections import Counter, deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from hosts.commands import SocketSettings
 from hosts.core import Transmit
-from hosts.wire import ECT0, NOT_ECT, UDP_PORT
+from hosts.wire import CE, ECT0, NOT_ECT, UDP_PORT
 from testbed.errors import HostError
 
 PROTOCOL_IPV6 = 41
@@ -24,6 +25,7 @@ MAX_DATAGRAM_BYTES = 65536
 SO_SNDBUFFORCE, SO_RCVBUFFORCE, SO_ATTACH_FILTER = 32, 33, 26
 IPV6_DONTFRAG = 62
 IPV6_MTU_DISCOVER, IPV6_PMTUDISC_INTERFACE = 23, 4
+TCLASS_SPACE = socket.CMSG_SPACE(struct.calcsize("i"))
 BPF_RET_NOTHING = (ctypes.c_ubyte * 8)(0x06)  # the classic BPF program `ret #0`
 
 # The network, or this host's own port to it, is not there: the packet is lost, as it would be behind a cut link.
@@ -101,10 +103,11 @@ class Outlet:
 
 
 class Reader(NamedTuple):
-    """A socket that receives, and the NIC port behind it."""
+    """A socket that receives, the NIC port behind it, and whom to tell before a packet that came marked is handed on (None: nobody)."""
 
     socket: socket.socket
     port: int
+    on_marked: Callable[[], None] | None = None
 
 
 class Network(Protocol):
@@ -157,21 +160,26 @@ class MrcNetwork:
 
 
 class RcNetwork:
-    """One UDP socket that receives on RoCEv2's port, and one a QP that sends from the QP's own source port."""
+    """One UDP socket that receives on RoCEv2's port, and one a QP that sends from the QP's own source port.
 
-    def __init__(self, address: str, settings: SocketSettings) -> None:
+    With `on_marked` data is ECN-capable, and each received packet's traffic class is asked for, which costs time: without, none is.
+    """
+
+    def __init__(self, address: str, settings: SocketSettings, on_marked: Callable[[], None] | None = None) -> None:
         self.counters: Counter[str] = Counter()
-        self._address, self._settings = address, settings
-        receiver = _udp_socket(address, UDP_PORT, settings.control_dscp, settings)
-        self.readers: dict[int, Reader] = {receiver.fileno(): Reader(receiver, 0)}
+        self._address, self._settings, self._data_ecn = address, settings, NOT_ECT if on_marked is None else ECT0
+        receiver = _udp_socket(address, UDP_PORT, settings.control_dscp, NOT_ECT, settings)
+        if on_marked is not None:
+            receiver.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_RECVTCLASS, 1)
+        self.readers: dict[int, Reader] = {receiver.fileno(): Reader(receiver, 0, on_marked)}
         self._outlets: dict[int, Outlet] = {}
 
     def send(self, packet: Transmit) -> bool:
         """Sends from the packet's source port. A QP end sends either data or acknowledgements, so its class never changes."""
         outlet = self._outlets.get(packet.source_port)
         if outlet is None:
-            dscp = self._settings.control_dscp if packet.control else self._settings.data_dscp
-            sock = _udp_socket(self._address, packet.source_port, dscp, self._settings)
+            dscp, ecn = (self._settings.control_dscp, NOT_ECT) if packet.control else (self._settings.data_dscp, self._data_ecn)
+            sock = _udp_socket(self._address, packet.source_port, dscp, ecn, self._settings)
             outlet = self._outlets[packet.source_port] = Outlet(sock, UDP_PORT, self.counters)
         return outlet.send(packet)
 
@@ -183,6 +191,15 @@ class RcNetwork:
         """Closes every socket."""
         for sock in (*(reader.socket for reader in self.readers.values()), *(outlet.socket for outlet in self._outlets.values())):
             sock.close()
+
+
+def receive_marked(sock: socket.socket, buffer: memoryview, on_marked: Callable[[], None]) -> int:
+    """One datagram into `buffer`; `on_marked` is called if it met congestion (CE). As `recv_into`, it raises OSError."""
+    size, ancillary, _, _ = sock.recvmsg_into((buffer,), TCLASS_SPACE)
+    for level, kind, data in ancillary:
+        if level == socket.IPPROTO_IPV6 and kind == socket.IPV6_TCLASS and int.from_bytes(data, sys.byteorder) & CE == CE:
+            on_marked()
+    return size
 
 
 def _traffic_class(dscp: int, ecn: int) -> int:
@@ -204,14 +221,14 @@ def _raw_socket(device: str, dscp: int, ecn: int, settings: SocketSettings) -> s
     return sock
 
 
-def _udp_socket(address: str, port: int, dscp: int, settings: SocketSettings) -> socket.socket:
+def _udp_socket(address: str, port: int, dscp: int, ecn: int, settings: SocketSettings) -> socket.socket:
     sock = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
     try:
         sock.bind((address, port))
     except OSError as error:
         sock.close()
         raise HostError(f"binding UDP [{address}]:{port}: {error.strerror}: the host must have that address, and one agent only") from error
-    _prepare(sock, _traffic_class(dscp, NOT_ECT), settings, settings.send_buffer_bytes)
+    _prepare(sock, _traffic_class(dscp, ecn), settings, settings.send_buffer_bytes)
     return sock
 
 

@@ -126,6 +126,7 @@ METH = Header("METH", ((("rqmsn", 16),), (("msn", 16),)))
 TSETH = Header("TSETH", ((("tx_timestamp", 16),), (("flag", 1), ("_resv11", 11), ("type", 4))))
 RETH = Header("RETH", ((("va", 64),), (("rkey", 32),), (("dma_length", 32),)))
 IMMDT = Header("IMMDT", ((("imm", 32),),))
+CNPH = Header("CNPH", ((("_resv128", 128),),))  # what follows BTH in a congestion notification packet (RoCEv2, A17.9.3)
 AETH = Header("AETH", ((("syndrome", 8), ("msn", 24)),))
 # SETH to EETH: the fields and the sizes are known; where the flags of the first word and the reserved bits stand is ours, after UEC's PDS
 # headers. The meaning of cc_flags (HELD, DUPLICATE, NACKED) is ours too, see docs/mrc.md, and that the 8 bits before cack_psn, elsewhere

@@ -29,7 +29,7 @@ class LinkSettings:
 
     `ecn` marks and `trimming` trims at thresholds that follow from the rate and `base_rtt_s`, the round trip of an idle fabric between its
     farthest hosts (0: not known, the smallest thresholds); `tail_drop` drops where `trimming` would trim. `loss` is the share of packets
-    lost by chance, by tier of link, each way. `seed` is for chance.
+    lost by chance, by tier of link, each way. `seed` is for chance. `last_hop_marks`: links to hosts mark, too (RC has nothing else there).
     """
 
     rate_bps: int
@@ -41,6 +41,7 @@ class LinkSettings:
     seed: int = 0
     tail_drop: bool = False
     loss: Mapping[str, float] = field(default_factory=dict)
+    last_hop_marks: bool = False
 
     def __post_init__(self) -> None:
         if not MIN_RATE_BPS <= self.rate_bps <= MAX_RATE_BPS:
@@ -53,6 +54,8 @@ class LinkSettings:
             raise UsageError(f"base RTT of {self.base_rtt_s} s: choose between 0 and {MAX_BASE_RTT_S:g} s")
         if self.trimming and self.tail_drop:
             raise UsageError("links that trim and drop at the same depth: choose trimming or tail_drop")
+        if self.trimming and self.last_hop_marks:
+            raise UsageError("links to hosts that trim do not mark: choose trimming or last_hop_marks")
         if self.queue_bytes < self.least_queue_bytes:
             raise UsageError(
                 f"link queue of {self.queue_bytes} bytes: ECN or trimming at this rate and base RTT needs {self.least_queue_bytes} bytes: "

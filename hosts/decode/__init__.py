@@ -30,6 +30,7 @@ KINDS: Mapping[str, str] = {
     "endpoint": "MRC: Endpoint Request or Response",
     "rc-data": "RoCE RC: a Write, of any opcode",
     "rc-ack": "RoCE RC: ACK or NAK",
+    "rc-cnp": "RoCE RC: CNP, a packet came marked (DCQCN)",
     "roce": "RoCEv2 with an opcode that is none of these, or too short to have one",
     "bgp": "BGP, over TCP",
     "bfd": "BFD",

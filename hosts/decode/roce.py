@@ -12,7 +12,8 @@ from hosts.wire import Header
 
 RC_HEADERS: Mapping[int, tuple[Header, ...]] = {
     opcode: (*((wire.RETH,) if opcode in rc.STARTS else ()), *((wire.IMMDT,) if opcode in rc.WITH_IMM else ())) for opcode in rc.WRITES
-} | {rc.ACK: (wire.AETH,)}
+} | {rc.ACK: (wire.AETH,), rc.CNP: (wire.CNPH,)}
+RC_KINDS: Mapping[int, str] = {rc.ACK: "rc-ack", rc.CNP: "rc-cnp"}
 MRC_KINDS: Mapping[int, str] = {
     wire.ACK: "ack", wire.SACK: "sack", wire.NACK: "nack", wire.PROBE: "probe", wire.ENDPOINT_REQUEST: "endpoint",
     wire.ENDPOINT_RESPONSE: "endpoint",
@@ -76,15 +77,19 @@ def _rc(walk: Walk, bth: Mapping[str, int], whole_at: int | None) -> None:
     if opcode not in RC_HEADERS:
         _unknown(walk, opcode, whole_at)
         return
-    packet.kind = "rc-ack" if opcode == rc.ACK else "rc-data"
+    packet.kind = RC_KINDS.get(opcode, "rc-data")
     said = {header.name: _checked(walk, header) for header in RC_HEADERS[opcode]}
     _end(walk, bth["pad"], whole_at)
     packet.says = words.rc_packet(bth, said, packet.payload_bytes)
+    if opcode == rc.CNP and packet.payload_bytes:
+        walk.problem("overlong", f"{packet.payload_bytes} B lie behind the headers of a CNP, which carries no data")
+    if opcode == rc.CNP and not bth["resv8a"] << 24 & rc.BECN:
+        walk.problem("no_becn", "a CNP's BECN bit is not set")
 
 
 def _unknown(walk: Walk, opcode: int, whole_at: int | None) -> None:
     """All that can still be said is whether it arrived as it was sent."""
-    walk.problem("unknown_opcode", f"opcode {opcode:#04x} is neither one of MRC's nor of the RC Writes and ACKs here")
+    walk.problem("unknown_opcode", f"opcode {opcode:#04x} is neither one of MRC's nor of the RC Writes, ACKs and CNPs here")
     _end(walk, 0, whole_at)
 
 

@@ -31,6 +31,7 @@ REASONS: Mapping[str, str] = {
     "dma_length": "RETH's DMA length is not the payload's",
     "bad_pad": "payload and padding are no multiple of 4",
     "not_trimmable": "the DSCP says trimmed, but this opcode has no payload to cut off",
+    "no_becn": "a CNP whose BECN bit is not set",
     "trimmed_payload": "the DSCP says trimmed, but bytes are left behind the headers",
 }
 """Why packets are called malformed."""

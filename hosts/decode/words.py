@@ -17,7 +17,7 @@ FLAG_WORDS: Mapping[int, str] = {wire.HELD: "held back", wire.DUPLICATE: "a dupl
 RC_NAMES: Mapping[int, str] = {
     rc.WRITE_FIRST: "Write First", rc.WRITE_MIDDLE: "Write Middle", rc.WRITE_LAST: "Write Last",
     rc.WRITE_LAST_IMM: "Write Last with Immediate", rc.WRITE_ONLY: "Write Only", rc.WRITE_ONLY_IMM: "Write Only with Immediate",
-    rc.ACK: "ACK",
+    rc.ACK: "ACK", rc.CNP: "CNP",
 }  # fmt: skip
 SYNDROMES: Mapping[int, str] = {
     rc.SYNDROME_ACK: "ACK", rc.NAK_PSN_SEQUENCE: "NAK: PSN sequence error", rc.NAK_INVALID_REQUEST: "NAK: invalid request",
@@ -140,6 +140,8 @@ def rc_packet(bth: Mapping[str, int], said: Said, payload_bytes: int) -> str:
     """A packet of RoCE RC."""
     if "AETH" in said:
         return f"RC {_syndrome(said['AETH']['syndrome'])} PSN {bth['psn']}, MSN {said['AETH']['msn']}"
+    if bth["opcode"] == rc.CNP:
+        return f"RC CNP to QP {bth['destination_qp']:#x}: its packets met congestion"
     parts = [
         f"RC {RC_NAMES[bth['opcode']]} PSN {bth['psn']}",
         f"{payload_bytes} B",

@@ -1,16 +1,17 @@
-"""One host's RoCE RC: a send QP to each peer it writes to, a receive QP from each peer that writes to it (hosts/core.py's Core)."""
+"""One host's RoCE RC: send QPs to each peer it writes to, receive QPs from each peer that writes to it (hosts/core.py's Core)."""
 
 from __future__ import annotations
 
 import random
 import struct
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from hosts.core import Completion, Event, PeerSpec, QpError, Transmit, Turns
+from hosts.core import Completion, Event, PeerSpec, QpError, Transmit, Turns, taken
 from hosts.rc import wire
 from hosts.rc.params import RcParams
+from hosts.rc.qps import ReceiveQps, SendQps
 from hosts.rc.receiver import ReceiveAttributes, ReceiveQp
 from hosts.rc.sender import SendAttributes, SendQp
 from testbed.errors import UsageError
@@ -32,24 +33,28 @@ class RcCore:
         region: memoryview,
         seed: int,
     ) -> None:
+        if params.dcqcn and not params.link_rate_bps:
+            raise UsageError("RC parameter dcqcn is true, but link_rate_bps is 0: DCQCN starts at the rate of the NIC's link, so give it")
         self._name, self._address, self._params, self._region = name, address, params, region
         self._send_to, self._receive_from = send_to, receive_from
         draw = random.Random(f"rc {seed} {name}")
         self._rkey, self._base_address = draw.getrandbits(32), draw.randrange(1 << 20, 1 << 46) << 12
-        self._send_own = _own_ends(draw, send_to)
-        taken = {end["source_port"] for end in self._send_own.values()} | {end["qpn"] for end in self._send_own.values()}
-        self._receive_own = _own_ends(draw, receive_from, taken)
-        self._senders: dict[str, SendQp] = {}
+        used = set[int]()
+        self._send_own = {peer: _own_ends(draw, params.qps, used) for peer in send_to}
+        self._receive_own = {peer: _own_ends(draw, params.qps, used) for peer in receive_from}
+        self._pairs: dict[str, SendQps] = {}
         self._order: list[SendQp] = []
         self._turns = Turns()
-        self._receivers: dict[str, ReceiveQp] = {}
+        self._groups: list[ReceiveQps] = []
+        self._receivers: list[ReceiveQp] = []
         self._sender_of_qpn: dict[int, tuple[SendQp, wire.Flow]] = {}
         self._receiver_of_qpn: dict[int, ReceiveQp] = {}
+        self._notifying: list[ReceiveQp] = []
         self._drops: Counter[str] = Counter()
-        self._closing = False
+        self._marked = self._closing = False
 
     def attributes(self) -> dict[str, Any]:
-        """QP numbers, first PSNs and source ports by peer and direction; rkey and base address of the region."""
+        """By peer and direction, each QP's number, first PSN and source port; rkey and base address of the region."""
         return {
             "rkey": self._rkey,
             "base_address": self._base_address,
@@ -62,32 +67,41 @@ class RcCore:
         """Joins each QP with its other end; UsageError if a peer's attributes lack it."""
         try:
             for peer in self._send_to:
-                self._connect_sender(peer, peers[peer])
+                self._connect_senders(peer, peers[peer])
             for peer in self._receive_from:
-                self._connect_receiver(peer, peers[peer]["send"][self._name])
+                self._connect_receivers(peer, peers[peer]["send"][self._name])
         except (KeyError, TypeError, ValueError) as error:
             raise UsageError(
                 f"{self._name}: unusable attributes of a peer ({error!r}): send `connect` with what each `ready` said"
             ) from error
 
-    def _connect_sender(self, peer: str, remote: Mapping[str, Any]) -> None:
-        own, other, destination = self._send_own[peer], remote["receive"][self._name], self._send_to[peer].address
-        attributes = SendAttributes(
-            peer, self._address, destination, own["source_port"],
-            int(other["qpn"]), int(remote["rkey"]), int(remote["base_address"]), own["first_psn"],
-        )  # fmt: skip
-        qp = self._senders[peer] = SendQp(attributes, self._params)
-        self._order.append(qp)
-        self._sender_of_qpn[own["qpn"]] = qp, wire.Flow(destination, self._address, int(other["source_port"]), own["qpn"])
+    def _connect_senders(self, peer: str, remote: Mapping[str, Any]) -> None:
+        destination = self._send_to[peer].address
+        ends = list(zip(self._send_own[peer], remote["receive"][self._name], strict=True))
+        attributes = [
+            SendAttributes(
+                peer, self._address, destination, own["source_port"],
+                int(other["qpn"]), int(remote["rkey"]), int(remote["base_address"]), own["first_psn"],
+            )
+            for own, other in ends
+        ]  # fmt: skip
+        pair = self._pairs[peer] = SendQps(attributes, self._params)
+        self._order += pair.qps
+        for qp, (own, other) in zip(pair.qps, ends, strict=True):
+            flow = wire.Flow(destination, self._address, int(other["source_port"]), own["qpn"])
+            self._sender_of_qpn[own["qpn"]] = qp, flow
 
-    def _connect_receiver(self, peer: str, other: Mapping[str, Any]) -> None:
-        own, destination = self._receive_own[peer], self._receive_from[peer].address
-        attributes = ReceiveAttributes(
-            peer, self._address, destination, own["source_port"], int(other["source_port"]), int(other["qpn"]),
-            self._rkey, self._base_address, int(other["first_psn"]),
-        )  # fmt: skip
-        qp = self._receivers[peer] = ReceiveQp(attributes, self._params, self._region, self._drops)
-        self._receiver_of_qpn[own["qpn"]] = qp
+    def _connect_receivers(self, peer: str, others: Sequence[Mapping[str, Any]]) -> None:
+        destination, qps = self._receive_from[peer].address, list[ReceiveQp]()
+        for own, other in zip(self._receive_own[peer], others, strict=True):
+            attributes = ReceiveAttributes(
+                peer, self._address, destination, own["source_port"], int(other["source_port"]), int(other["qpn"]),
+                self._rkey, self._base_address, int(other["first_psn"]),
+            )  # fmt: skip
+            qp = self._receiver_of_qpn[own["qpn"]] = ReceiveQp(attributes, self._params, self._region, self._drops)
+            qps.append(qp)
+        self._receivers += qps
+        self._groups.append(ReceiveQps(qps, self._params))
 
     def post_write(self, now: float, peer: str, data: memoryview, remote_offset: int, imm: int | None) -> None:
         """Queues a Write-with-Immediate; UsageError if there is no connected send QP to `peer`, it is closed, or `imm` is None."""
@@ -95,16 +109,21 @@ class RcCore:
             raise UsageError("RoCE RC is built here for Writes with Immediate only: give an immediate")
         if self._closing:
             raise UsageError(f"{self._name} has closed its QP to {peer}: post before `close`")
-        if peer not in self._senders:
+        if peer not in self._pairs:
             raise UsageError(f"{self._name} has no connected QP to {peer}: connect first, to one of {sorted(self._send_to)}")
-        self._senders[peer].post(data, remote_offset, imm)
+        self._pairs[peer].post(data, remote_offset, imm)
 
     def outstanding_messages(self, peer: str) -> int:
         """Messages to `peer` not yet wholly acknowledged; 0 before `connect`."""
-        return len(self._senders[peer].messages) if peer in self._senders else 0
+        return self._pairs[peer].outstanding_messages if peer in self._pairs else 0
+
+    def on_marked(self) -> None:
+        """The packet that `on_datagram` takes next met congestion (CE), which its UDP payload does not tell."""
+        self._marked = True
 
     def on_datagram(self, now: float, port: int, datagram: memoryview) -> None:
         """Takes one UDP payload that came to port 4791."""
+        marked, self._marked = self._marked, False
         if len(datagram) < MIN_PACKET_BYTES:
             self._drops["short"] += 1
             return
@@ -112,11 +131,13 @@ class RcCore:
         if bth.opcode == wire.ACK:
             self._on_ack(now, bth, datagram)
         elif bth.opcode in wire.WRITES:
-            self._on_write(bth, datagram)
+            self._on_write(now, bth, datagram, marked)
+        elif bth.opcode == wire.CNP:
+            self._on_cnp(now, bth, datagram)
         else:
             self._drops["unknown_opcode"] += 1
 
-    def _on_write(self, bth: wire.Bth, datagram: memoryview) -> None:
+    def _on_write(self, now: float, bth: wire.Bth, datagram: memoryview, marked: bool) -> None:
         qp = self._receiver_of_qpn.get(bth.qpn)
         if qp is None:
             self._drops["unknown_qp"] += 1
@@ -124,14 +145,30 @@ class RcCore:
             self._drops["bad_icrc"] += 1
         else:
             qp.on_data(bth, datagram)
+            if marked and self._params.dcqcn:
+                qp.on_mark(now)
+                self._notifying.append(qp)
 
-    def _on_ack(self, now: float, bth: wire.Bth, datagram: memoryview) -> None:
+    def _sender(self, bth: wire.Bth, datagram: memoryview) -> SendQp | None:
+        """The send QP that a packet of its peer is for; None, and counted, if there is none or the packet is not whole."""
         qp, flow = self._sender_of_qpn.get(bth.qpn, (None, None))
         if qp is None or flow is None:
             self._drops["unknown_qp"] += 1
-            return
+            return None
         if not flow.intact(datagram):
             self._drops["bad_icrc"] += 1
+            return None
+        return qp
+
+    def _on_cnp(self, now: float, bth: wire.Bth, datagram: memoryview) -> None:
+        if len(datagram) != wire.CNP_BYTES:
+            self._drops["bad_length"] += 1
+        elif (qp := self._sender(bth, datagram)) is not None and (ignored := qp.on_cnp(now)) is not None:
+            self._drops[ignored] += 1
+
+    def _on_ack(self, now: float, bth: wire.Bth, datagram: memoryview) -> None:
+        qp = self._sender(bth, datagram)
+        if qp is None:
             return
         try:
             (aeth,) = wire.AETH.unpack_from(datagram, wire.BTH.size)
@@ -155,85 +192,88 @@ class RcCore:
     def close(self, now: float) -> None:
         """The send QPs take no new writes."""
         self._closing = True
-        for qp in self._senders.values():
+        for qp in self._order:
             qp.close(now)
 
     @property
     def closed(self) -> bool:
         """Whether all that was posted before `close` is acknowledged, or its QP has failed."""
-        return self._closing and all(qp.closed or qp.error is not None for qp in self._senders.values())
+        return self._closing and all(qp.closed or qp.error is not None for qp in self._order)
 
     def on_receive_done(self, now: float) -> None:
         """Nothing to decide: RC's coalescing counts packets."""
 
     def transmit(self, now: float) -> Iterator[Transmit]:
-        """Acknowledgements first, then data, the QPs in turn."""
-        for receiver in self._receivers.values():
+        """CNPs and acknowledgements first, then data, the QPs in turn."""
+        while self._notifying:
+            if (notification := self._notifying.pop().notification()) is not None:
+                yield notification
+        for receiver in self._receivers:
             acknowledgement = receiver.acknowledgement()
             if acknowledgement is not None:
                 yield acknowledgement
         yield from self._turns.packets(now, self._order)
 
     def next_deadline(self) -> float | None:
-        """The earliest ACK timeout."""
-        return min((qp.deadline for qp in self._senders.values() if qp.deadline is not None), default=None)
+        """The earliest ACK timeout, or moment at which a QP's rate lets a packet go."""
+        waiting = (qp.next_deadline() for qp in self._order if qp.error is None)
+        return min((due for due in waiting if due is not None), default=None)
 
     def on_timer(self, now: float) -> None:
         """Runs the ACK timeouts that are due."""
-        for qp in self._senders.values():
+        for qp in self._order:
             qp.on_timer(now)
 
     def take_completions(self) -> list[Completion]:
         """Completions since the last call, in order a peer."""
-        return _taken(qp.completions for qp in self._receivers.values())
+        return [completion for group in self._groups for completion in group.take()]
 
     def take_errors(self) -> list[QpError]:
-        """QPs that failed since the last call."""
-        failed = [qp for qp in self._senders.values() if qp.error is not None and not qp.error_taken]
-        for qp in failed:
-            qp.error_taken = True
-        return [QpError(qp.attributes.peer, qp.error or "") for qp in failed]
+        """Pairs of hosts whose QPs failed since the last call: one QP's error fails them all."""
+        failed = [pair for pair in self._pairs.values() if pair.error is not None and not pair.error_taken]
+        for pair in failed:
+            pair.error_taken = True
+        return [QpError(pair.peer, pair.error or "") for pair in failed]
 
     def take_events(self) -> list[Event]:
         """`rc_timeout`, `rc_nak` and `qp_closed` since the last call."""
-        return _taken(qp.events for qp in self._senders.values())
+        return [event for qp in self._order for event in taken(qp.events)]
 
     def acked_bytes(self) -> int:
-        """Bytes of whole messages that peers have acknowledged, over all send QPs."""
-        return sum(qp.acked_bytes for qp in self._senders.values())
+        """Bytes of whole messages, or pieces of them, that peers have acknowledged, over all send QPs."""
+        return sum(qp.acked_bytes for qp in self._order)
 
     def flow_rows(self) -> list[tuple[Any, ...]]:
-        """A row a send QP as in hosts/core.py: bytes of whole messages, the fixed window, nothing trimmed or marked."""
-        return [
-            (peer, qp.tx_packets, qp.rtx_packets, qp.acked_bytes, self._params.window_packets, qp.srtt_s or 0.0, 0, 0)
-            for peer, qp in self._senders.items()
-        ]
+        """A row a peer as in hosts/core.py."""
+        return [pair.flow_row() for pair in self._pairs.values()]
 
     def path_rows(self) -> list[tuple[Any, ...]]:
-        """RC's one path as EV 0; a NAK or timeout counts as one lost packet, since RC does not know how many more were."""
-        rows = [(peer, qp, "GOOD" if qp.error is None else "ASSUMED_BAD") for peer, qp in self._senders.items()]
-        return [(peer, 0, state, qp.tx_packets, qp.losses, 0, 0, 0) for peer, qp, state in rows]
+        """RC's one path a QP, each as an EV."""
+        return [row for pair in self._pairs.values() for row in pair.path_rows()]
 
     def report(self) -> dict[str, Any]:
         """Counters of this core's life."""
         return {
-            "data_packets_sent": sum(qp.tx_packets for qp in self._senders.values()),
-            "data_packets_retransmitted": sum(qp.rtx_packets for qp in self._senders.values()),
-            "data_packets_received": sum(qp.rx_packets for qp in self._receivers.values()),
-            "base_rtt_s": {peer: qp.base_rtt_s for peer, qp in self._senders.items() if qp.base_rtt_s is not None},
-            "closed": {peer: qp.closed for peer, qp in self._senders.items()},
+            "data_packets_sent": sum(qp.tx_packets for qp in self._order),
+            "data_packets_retransmitted": sum(qp.rtx_packets for qp in self._order),
+            "data_packets_received": sum(qp.rx_packets for qp in self._receivers),
+            "base_rtt_s": {peer: pair.base_rtt_s for peer, pair in self._pairs.items() if pair.base_rtt_s is not None},
+            "closed": {peer: pair.closed for peer, pair in self._pairs.items()},
+            "marked_packets_received": sum(qp.marked_packets for qp in self._receivers),
+            "cnps_sent": sum(qp.cnps_sent for qp in self._receivers),
+            "cnps_received": sum(pair.cnps for pair in self._pairs.values()),
             "drops": dict(self._drops),
         }
 
 
-def _own_ends(draw: random.Random, peers: Mapping[str, PeerSpec], taken: Iterable[int] = ()) -> dict[str, dict[str, int]]:
-    """This host's half of a QP to each peer: QP number, source port and first PSN; numbers in `taken` are not used again."""
-    used, ends = set(taken), dict[str, dict[str, int]]()
-    for peer in peers:
+def _own_ends(draw: random.Random, count: int, used: set[int]) -> list[dict[str, int]]:
+    """This host's half of the QPs to a peer: QP number, source port and first PSN, none of which is in `used`, where they are added."""
+    ends = []
+    for _ in range(count):
         source_port = draw.choice([port for port in SOURCE_PORTS if port not in used])
         qpn = _unused(draw, used)
         used |= {source_port, qpn}
-        ends[peer] = {"qpn": qpn, "source_port": source_port, "first_psn": draw.getrandbits(24)}
+        ends.append({"qpn": qpn, "source_port": source_port, "first_psn": draw.getrandbits(24)})
     return ends
 
 
@@ -242,12 +282,3 @@ def _unused(draw: random.Random, used: set[int]) -> int:
     while (qpn := draw.randrange(16, 1 << 24)) in used:
         pass
     return qpn
-
-
-def _taken(lists: Iterable[list[Any]]) -> list[Any]:
-    """All items of the lists, which are emptied."""
-    items: list[Any] = []
-    for each in lists:
-        items += each
-        each.clear()
-    return items

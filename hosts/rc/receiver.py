@@ -36,7 +36,10 @@ class ReceiveQp:
         self.expected = attributes.first_psn
         self.msn = 0
         self.completions: list[Completion] = []
-        self.rx_packets = 0
+        self.rx_packets = self.marked_packets = self.cnps_sent = 0
+        self._ack_every = params.qp_ack_every
+        self._cnp_s = params.dcqcn_cnp_interval_us * params.dcqcn_time_scale * 1e-6
+        self._cnp_at, self._cnp_due = float("-inf"), False
         self._syndrome: int | None = None  # of the acknowledgement that is due
         self._nak_sent = self._dead = False
         self._unacknowledged = 0
@@ -74,7 +77,7 @@ class ReceiveQp:
         self.expected = (self.expected + 1) & wire.PSN_MASK
         self.rx_packets += 1
         self._unacknowledged += 1
-        if bth.ack_request or self._unacknowledged >= self.params.ack_every:
+        if bth.ack_request or self._unacknowledged >= self._ack_every:
             self._owe(wire.SYNDROME_ACK)
 
     def _place(self, bth: wire.Bth, datagram: memoryview) -> int | None:
@@ -120,6 +123,22 @@ class ReceiveQp:
         """An acknowledgement is due; a NAK that waits is not replaced by an ACK, since it acknowledges as much."""
         if self._syndrome is None or self._syndrome == wire.SYNDROME_ACK:
             self._syndrome = syndrome
+
+    def on_mark(self, now: float) -> None:
+        """A packet of this QP came marked: a CNP is due, unless one was sent a short while ago (the paper's NP state machine)."""
+        self.marked_packets += 1
+        if now >= self._cnp_at:
+            self._cnp_at, self._cnp_due = now + self._cnp_s, True
+
+    def notification(self) -> Transmit | None:
+        """The CNP that is due, if one is."""
+        if not self._cnp_due:
+            return None
+        self._cnp_due = False
+        self.cnps_sent += 1
+        header, trailer = self.outgoing.build(wire.CNP, 0, wire.CNP_RESERVED, b"", wire.BECN)
+        a = self.attributes
+        return Transmit(0, a.destination, header, b"", trailer, True, a.source_port)
 
     def acknowledgement(self) -> Transmit | None:
         """The acknowledgement that is due, if one is: an ACK of all that came in order, or a NAK of the PSN that is missing."""

@@ -1,4 +1,4 @@
-"""The sending half of an RC QP: segmentation, go-back-N, ACK timeout, retry count. No I/O, no clock."""
+"""The sending half of an RC QP: segmentation, go-back-N, ACK timeout, retry count, and its pace. No I/O, no clock."""
 
 from __future__ import annotations
 
@@ -9,6 +9,10 @@ from dataclasses import dataclass
 from hosts.core import Event, Transmit
 from hosts.rc import wire
 from hosts.rc.params import RcParams
+from hosts.rc.rate import Rate
+from hosts.wire import IPV6, UDP
+
+LINK_OVERHEAD_BYTES = 14 + IPV6.size_bytes + UDP.size_bytes  # before the UDP payload, Ethernet header included, as links count
 
 
 @dataclass(frozen=True)
@@ -36,20 +40,29 @@ class _Message:
     packets: int
 
 
-class SendQp:
-    """Sequence numbers inside are absolute (never wrap); only the low 24 bits travel."""
+@dataclass
+class Shared:
+    """What all QPs of a pair have in common: how many packets may be outstanding, how many are, and why the pair failed."""
 
-    def __init__(self, attributes: SendAttributes, params: RcParams) -> None:
-        self.attributes, self.params = attributes, params
+    window_packets: int
+    outstanding: int = 0
+    error: str | None = None
+
+
+class SendQp:
+    """Sequence numbers inside are absolute (never wrap); only the low 24 bits travel. `rate` is None without DCQCN."""
+
+    def __init__(self, attributes: SendAttributes, params: RcParams, shared: Shared) -> None:
+        self.attributes, self.params, self.shared = attributes, params, shared
+        self.rate = Rate(params) if params.dcqcn else None
         self.flow = wire.Flow(attributes.source, attributes.destination, attributes.source_port, attributes.qpn)
         self.acked = self.next = self.highest = self.end = attributes.first_psn
         self.messages: deque[_Message] = deque()
         self._cursor = 0  # index in `messages` of the message that `next` lies in
         self.deadline: float | None = None
         self.retries_left = params.retries
-        self.error: str | None = None
         self.closing = self.closed = False
-        self.error_taken = False
+        self.posted = 0  # messages ever
         self.events: list[Event] = []
         self.tx_packets = self.rtx_packets = self.losses = self.acked_bytes = 0
         self.srtt_s: float | None = None
@@ -61,16 +74,48 @@ class SendQp:
         packets = max(1, -(-len(data) // self.params.payload_bytes))
         self.messages.append(_Message(data, self.attributes.base_address + remote_offset, imm, self.end, packets))
         self.end += packets
+        self.posted += 1
+
+    @property
+    def done(self) -> int:
+        """Messages that are wholly acknowledged, of all ever posted."""
+        return self.posted - len(self.messages)
+
+    @property
+    def error(self) -> str | None:
+        """Why this QP failed, or another one of the pair: they live and fail together."""
+        return self.shared.error
 
     @property
     def ready(self) -> bool:
         """Whether the window lets a packet go now."""
-        return self.error is None and self.next < self.end and self.next - self.acked < self.params.window_packets
+        shared = self.shared
+        return self.next < self.end and shared.outstanding < shared.window_packets and shared.error is None
 
     def transmit(self, now: float) -> Iterator[Transmit]:
-        """Packets that the window lets go now."""
+        """Packets that the window, and the rate if there is one, let go now."""
+        if self.rate is not None:
+            yield from self._paced(now, self.rate)
+            return
         while self.ready:
             yield self._packet(now)
+
+    def _paced(self, now: float, rate: Rate) -> Iterator[Transmit]:
+        while self.ready and rate.lets(now):
+            packet = self._packet(now)
+            rate.on_sent(now, LINK_OVERHEAD_BYTES + len(packet.header) + len(packet.payload) + len(packet.trailer))
+            yield packet
+
+    def next_deadline(self) -> float | None:
+        """The ACK timeout, or the moment at which the rate lets the next packet go."""
+        if self.rate is None or not self.ready:
+            return self.deadline
+        due = self.rate.due()
+        return due if self.deadline is None else min(due, self.deadline)
+
+    def on_cnp(self, now: float) -> str | None:
+        """Takes a CNP; returns the reason why it was ignored, if it was."""
+        return "cnp_without_dcqcn" if self.rate is None else self.rate.on_cnp(now)
 
     def _packet(self, now: float) -> Transmit:
         message = self.messages[self._cursor]
@@ -96,6 +141,7 @@ class SendQp:
         elif asks and self._timed is None:
             self._timed = (self.next, now)
         self.next += 1
+        self.shared.outstanding += 1
         self.highest = max(self.highest, self.next)
         if self.deadline is None:
             self.deadline = now + self.params.ack_timeout_s
@@ -125,6 +171,7 @@ class SendQp:
     def _progress(self, now: float, upto: int) -> None:
         if upto == self.acked:
             return
+        self.shared.outstanding -= min(upto, self.next) - self.acked
         self.acked = upto
         self.retries_left = self.params.retries
         self._take_rtt(now)
@@ -171,13 +218,14 @@ class SendQp:
         if self.retries_left < 0:
             self.fail("retry counter exceeded")
             return
+        self.shared.outstanding -= self.next - self.acked
         self.next, self._cursor, self._timed = self.acked, 0, None
         self.deadline = now + self.params.ack_timeout_s
 
     def fail(self, reason: str) -> None:
-        """The QP enters its error state for good."""
-        if self.error is None:
-            self.error, self.deadline = reason, None
+        """The QP enters its error state for good, and the others of the pair with it."""
+        if self.shared.error is None:
+            self.shared.error, self.deadline = reason, None
 
 
 def _opcode(first: bool, last: bool) -> int:

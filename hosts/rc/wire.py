@@ -1,6 +1,7 @@
 """RoCEv2 packets of an RC QP, as the UDP payload.
 
-A Write is BTH | RETH (First, Only) | ImmDt (Last+Imm, Only+Imm) | payload | ICRC; an acknowledgement is BTH | AETH | ICRC.
+A Write is BTH | RETH (First, Only) | ImmDt (Last+Imm, Only+Imm) | payload | ICRC; an acknowledgement is BTH | AETH | ICRC; a congestion
+notification packet (CNP, A17.9.3) is BTH with BECN set | 16 reserved bytes | ICRC.
 InfiniBand Architecture Specification volume 1, chapter 9 (BTH, RETH, AETH, ImmDt) and annex A17 (RoCEv2).
 """
 
@@ -21,6 +22,10 @@ WRITE_FIRST, WRITE_MIDDLE, WRITE_LAST, WRITE_LAST_IMM, WRITE_ONLY, WRITE_ONLY_IM
 STARTS = frozenset({WRITE_FIRST, WRITE_ONLY, WRITE_ONLY_IMM})
 ENDS = frozenset({WRITE_LAST, WRITE_LAST_IMM, WRITE_ONLY, WRITE_ONLY_IMM})
 WITH_IMM = frozenset({WRITE_LAST_IMM, WRITE_ONLY_IMM})
+CNP = 0x81
+CNP_RESERVED = bytes(table.CNPH.size_bytes)
+CNP_BYTES = BTH.size + table.CNPH.size_bytes + ICRC.size
+BECN = 0x40 << 24  # in BTH's byte before the destination QP
 WRITES = frozenset(range(WRITE_FIRST, WRITE_ONLY_IMM + 1))
 
 DEFAULT_PKEY = 0xFFFF
@@ -71,14 +76,14 @@ class Flow:
             seed = self._seeds[udp_payload_bytes] = crc32(b"\xff" * 8 + ipv6 + udp)
         return seed
 
-    def build(self, opcode: int, psn_word: int, extension: bytes, payload: memoryview | bytes) -> tuple[bytes, bytes]:
-        """Header and trailer (padding and ICRC) around `payload`; `psn_word` is the PSN, with ACK_REQUEST or not."""
+    def build(self, opcode: int, psn_word: int, extension: bytes, payload: memoryview | bytes, flags: int = 0) -> tuple[bytes, bytes]:
+        """Header and trailer (padding and ICRC) around `payload`; `psn_word` is the PSN, with ACK_REQUEST or not; `flags` is BECN or 0."""
         pad_bytes = -len(payload) & 3
         total = BTH.size + len(extension) + len(payload) + pad_bytes + ICRC.size
         crc = crc32(BTH.pack(opcode, pad_bytes << 4, DEFAULT_PKEY, 0xFF000000 | self._qpn, psn_word), self._seed(total))
         crc = crc32(payload, crc32(extension, crc))
         padding = bytes(pad_bytes)
-        header = BTH.pack(opcode, pad_bytes << 4, DEFAULT_PKEY, self._qpn, psn_word) + extension
+        header = BTH.pack(opcode, pad_bytes << 4, DEFAULT_PKEY, flags | self._qpn, psn_word) + extension
         return header, padding + ICRC.pack(crc32(padding, crc))
 
     def intact(self, datagram: memoryview) -> bool:

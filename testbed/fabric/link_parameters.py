@@ -63,7 +63,8 @@ def of_settings(settings: LinkSettings, role: Role, loss: float = 0.0) -> LinkPa
     low, high = settings.ecn_bytes
     depth = settings.depth_bytes(last_hop)
     trim = depth if settings.trimming else 0
-    return LinkParameters(settings.rate_bps, settings.queue_bytes, low, high, trim, limit_bytes=depth, last_hop=last_hop, loss=loss)
+    unmarked = last_hop and not settings.last_hop_marks
+    return LinkParameters(settings.rate_bps, settings.queue_bytes, low, high, trim, limit_bytes=depth, last_hop=unmarked, loss=loss)
 
 
 def role_of(link: Link, from_a: bool) -> Role:

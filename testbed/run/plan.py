@@ -39,8 +39,9 @@ def given_parameters(scenario: Scenario, arm: str) -> dict[str, Any]:
 
 
 def implied_parameters(settings: LinkSettings, transport: str) -> dict[str, Any]:
-    """What the fabric implies: MRC knows its link's rate, as a NIC does, and whether switches trim."""
-    return {"link_rate_bps": settings.rate_bps, "trimming": settings.trimming} if transport == "mrc" else {}
+    """What the fabric implies: MRC and RC know their link's rate, as a NIC does, and MRC whether switches trim."""
+    trimming = {"trimming": settings.trimming} if transport == "mrc" else {}
+    return {"link_rate_bps": settings.rate_bps, **trimming} if transport in ("mrc", "rc") else {}
 
 
 def fabric_options(scenario: Scenario, arm: str) -> dict[str, Any]:

@@ -73,7 +73,8 @@ def _deny_problems(sections: dict[str, Any], given: Evs, topology: Topology, job
 def _fit_problems(sections: dict[str, Any]) -> list[Problem]:
     problems = []
     if {"links", "arms"} <= sections.keys():
-        problems += link_problems(sections["links"], sections["arms"])
+        dcqcn = "transport" in sections and sections["transport"].rc.get("dcqcn") is True
+        problems += link_problems(sections["links"], sections["arms"], dcqcn)
     if {"links", "transport", "arms"} <= sections.keys():
         problems += packet_problems(sections["links"], sections["transport"], sections["arms"])
     return problems

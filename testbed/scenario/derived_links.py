@@ -47,18 +47,23 @@ def base_rtt_s(links: Links) -> float:
     return links.base_rtt_s or BASE_RTT_S
 
 
-def link_settings(links: Links, arm: str, seed: int) -> LinkSettings:
-    """Every link direction of an arm's fabric. UsageError for what no link can be."""
+def link_settings(links: Links, arm: str, seed: int, dcqcn: bool = False) -> LinkSettings:
+    """Every link direction of an arm's fabric. UsageError for what no link can be.
+
+    With `dcqcn` links of RC's arms mark at MRC's thresholds, and those to hosts, too: an incast's queue is there. Queues stay as deep.
+    """
     is_mrc = TRANSPORT_OF_ARM[arm] == "mrc"
+    rc_marks = TRANSPORT_OF_ARM[arm] == "rc" and dcqcn and links.ecn
     trims = links.trimming and arm != "mrc-no-trim"
     return LinkSettings(
         rate_bps=round(links.rate_bps),
         mtu_bytes=links.mtu_bytes,
         queue_bytes=queue_bytes(links),
-        ecn=is_mrc and links.ecn,
+        ecn=(is_mrc and links.ecn) or rc_marks,
         trimming=is_mrc and trims,
         tail_drop=is_mrc and not trims,
-        base_rtt_s=base_rtt_s(links) if is_mrc else 0.0,
+        base_rtt_s=base_rtt_s(links) if is_mrc or rc_marks else 0.0,
         seed=seed,
         loss={str(tier): share for tier, share in links.loss.items()},
+        last_hop_marks=rc_marks,
     )

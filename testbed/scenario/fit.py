@@ -21,15 +21,19 @@ HEADER_BYTES: Mapping[str, int] = {
 }
 
 
-def link_problems(links: Links, arms: tuple[str, ...]) -> list[Problem]:
-    """What no link of these arms can be; LinkSettings knows its own limits."""
-    messages = dict.fromkeys(message for arm in arms if (message := _refused(links, arm)))
-    return [Problem(("links",), message) for message in messages]
+def link_problems(links: Links, arms: tuple[str, ...], dcqcn: bool) -> list[Problem]:
+    """What no link of these arms can be; LinkSettings knows its own limits. `dcqcn`: RC's arms need marks."""
+    messages = dict.fromkeys(message for arm in arms if (message := _refused(links, arm, dcqcn)))
+    problems = [Problem(("links",), message) for message in messages]
+    if dcqcn and not links.ecn:
+        message = "DCQCN listens to ECN marks, but links.ecn is false"
+        problems.append(Problem(("transport", "rc", "dcqcn"), message, "set links.ecn to true, or transport.rc.dcqcn to false"))
+    return problems
 
 
-def _refused(links: Links, arm: str) -> str | None:
+def _refused(links: Links, arm: str, dcqcn: bool) -> str | None:
     try:
-        link_settings(links, arm, seed=0)
+        link_settings(links, arm, seed=0, dcqcn=dcqcn)
     except UsageError as error:
         return str(error)
     return None

@@ -84,7 +84,7 @@ class Scenario:
 
     def link_settings(self, arm: str, repeat: int = 1) -> LinkSettings:
         """Every link direction of an arm's fabric; chance differs from repeat to repeat, and is the same in all arms."""
-        return link_settings(self.links, arm, self.seed + repeat - 1)
+        return link_settings(self.links, arm, self.seed + repeat - 1, bool(self.transport.get("rc", {}).get("dcqcn")))
 
     def resolved(self) -> dict[str, Any]:
         """The scenario as JSON-able data: all defaults written out, SI units in the key's names."""

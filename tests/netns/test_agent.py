@@ -122,7 +122,7 @@ def test_new_qps_have_other_numbers_and_ports():
         seen = []
         for _ in range(2):
             agent.send(config)
-            seen.append(agent.wait_for("ready")["attributes"]["send"]["h2"])
+            seen.append(agent.wait_for("ready")["attributes"]["send"]["h2"][0])
             agent.send({"cmd": "abort"})
             agent.wait_for("aborted")
     assert seen[0]["qpn"] != seen[1]["qpn"]

@@ -199,7 +199,7 @@ def sack(framer: Framer, rng: Random, cack: int, bitmap: int) -> bytes:
 def rc_packet(duel: Duel, to: str, kind: str, opcode: int, psn: int, extension: bytes, payload: bytes) -> bytes:
     peer = "b" if to == "a" else "a"
     addresses = {"a": A, "b": B}
-    source, target = duel.attributes[peer][{"send": "receive", "receive": "send"}[kind]][to], duel.attributes[to][kind][peer]
+    (source,), (target,) = duel.attributes[peer][{"send": "receive", "receive": "send"}[kind]][to], duel.attributes[to][kind][peer]
     flow = rc_wire.Flow(addresses[peer], addresses[to], source["source_port"], target["qpn"])
     header, trailer = flow.build(opcode, psn & wire.PSN_MASK, extension, payload)
     return header + payload + trailer
@@ -207,7 +207,7 @@ def rc_packet(duel: Duel, to: str, kind: str, opcode: int, psn: int, extension: 
 
 def rc_first_psn(duel: Duel, to: str, kind: str) -> int:
     peer = "b" if to == "a" else "a"
-    end = duel.attributes[peer]["send"][to] if kind == "receive" else duel.attributes[to]["send"][peer]
+    (end,) = duel.attributes[peer]["send"][to] if kind == "receive" else duel.attributes[to]["send"][peer]
     return int(end["first_psn"])
 
 

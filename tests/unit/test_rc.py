@@ -31,7 +31,7 @@ class Pair:
     def connect(self, first_psn: int | None = None) -> Pair:
         attributes = {"a": self.a.attributes(), "b": self.b.attributes()}
         if first_psn is not None:
-            attributes["a"]["send"]["b"]["first_psn"] = first_psn
+            attributes["a"]["send"]["b"][0]["first_psn"] = first_psn
         self.a.connect(attributes)
         self.b.connect(attributes)
         return self
@@ -135,8 +135,8 @@ def test_source_port_is_dynamic_fixed_and_the_acks_have_their_own():
 
 
 def test_source_port_is_drawn_from_the_seed():
-    ports = {Pair(seed).a.attributes()["send"]["b"]["source_port"] for seed in range(20)}
-    again = {Pair(seed).a.attributes()["send"]["b"]["source_port"] for seed in range(20)}
+    ports = {Pair(seed).a.attributes()["send"]["b"][0]["source_port"] for seed in range(20)}
+    again = {Pair(seed).a.attributes()["send"]["b"][0]["source_port"] for seed in range(20)}
     assert ports == again
     assert len(ports) > 15
 
@@ -382,7 +382,13 @@ def test_write_to_a_stranger_is_refused():
 
 
 @pytest.mark.parametrize(
-    "attributes", [{}, {"b": {}}, {"b": {"receive": {"a": {"qpn": "x", "source_port": 5}}, "rkey": 1, "base_address": 2}}]
+    "attributes",
+    [
+        {},
+        {"b": {}},
+        {"b": {"receive": {"a": []}, "rkey": 1, "base_address": 2}},
+        {"b": {"receive": {"a": [{"qpn": "x", "source_port": 5}]}, "rkey": 1, "base_address": 2}},
+    ],
 )
 def test_unusable_attributes_are_refused(attributes: dict):
     with pytest.raises(UsageError, match="unusable attributes"):
