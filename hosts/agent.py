@@ -110,7 +110,6 @@ class Agent:
         if session.connected:
             raise UsageError("`connect` a second time: send `abort` and `config` for new QPs")
         session.connect(parse_connect(fields))
-        self._tell({"msg": "connected"})
 
     def _start(self, fields: Fields) -> None:
         session = self._configured("start")
@@ -205,6 +204,7 @@ MERGERS: Mapping[str, Callable[[Mapping[str, Any], Mapping[str, Any]], dict[str,
     "idle_rtt_s": _smallest,
     "recoveries": _recoveries,
     "closed": lambda old, new: {**old, **new},
+    "options": lambda old, new: {**old, **new},
 }
 
 

@@ -103,8 +103,8 @@ class SocketSettings:
     again_dscp: int = wire.DSCP_TRIMMABLE_RETX  # MRC's data that is sent again
 
 
-# MRC's data is trimmable; RC's is best effort.
-DATA_DSCP = {"mrc": wire.DSCP_TRIMMABLE, "rc": 0}
+# MRC's data is trimmable; RC's and TCP's is best effort.
+DATA_DSCP = {"mrc": wire.DSCP_TRIMMABLE, "rc": 0, "tcp": 0}
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import socket
 import time
 from array import array
 from collections.abc import Callable, Iterable, Mapping
@@ -14,12 +13,13 @@ from typing import Any
 import numpy as np
 
 from hosts.commands import Config, Deny, Start
-from hosts.core import Core, Event, PeerSpec
+from hosts.core import Core, Event, PeerSpec, taken
 from hosts.jobs import make_job
 from hosts.ports import PortWatch, first_news, watch
 from hosts.rc import RcCore, RcParams
 from hosts.recorder import Recorder
 from hosts.sockets import MAX_DATAGRAM_BYTES, NOBUFS_PAUSE_S, MrcNetwork, Network, RcNetwork, receive_marked, socket_drops
+from hosts.tcp import TcpCore, TcpNetwork, TcpParams
 from testbed.errors import UsageError
 
 Message = dict[str, Any]
@@ -50,6 +50,8 @@ class Session:
         self._peers = {*send_to, *receive_from}
         seed = derived_seed(config.seed, config.host, incarnation)
         self._core, self._network = _transport(config, send_to, receive_from, region, seed)
+        self._streams = self._network if isinstance(self._network, TcpNetwork) else None
+        self._take = self._take_datagrams if self._streams is None else self._take_streams
         self.denied = self._core.deny(time.monotonic(), config.deny.links, config.deny.evs, True) if config.deny else {}
         self._core.deny_ways_back(config.deny.ways_back, True)
         self._recorder = Recorder(config.files, config.host, config.rank, time.monotonic())
@@ -62,7 +64,8 @@ class Session:
         self._job_due: float | None = None
         self._heard_at = float("-inf")
         self._more_to_send = self._blocked = False
-        self.connected = self.started = False
+        self.connected = self.started = self._joined = False
+        self._early: list[Message] = []  # what must not be told before the job has started
         self._draining, self._drained_by = False, float("inf")  # the latest time to tell that it is drained, until that is told
 
     def attributes(self) -> dict[str, Any]:
@@ -81,18 +84,27 @@ class Session:
         return [dict(zip(EV_FIELDS, row, strict=False)) for row in self._core.path_rows()]
 
     def connect(self, peers: Mapping[str, Mapping[str, Any]]) -> None:
-        """Joins the QPs; UsageError if a peer's attributes are not there."""
+        """Joins the QPs, and tells `connected` once they are; UsageError if a peer's attributes are not there."""
         if missing := sorted(self._peers - set(peers)):
             raise UsageError(f"$.peers lacks {', '.join(missing)}: give the attributes of every peer of this host")
         self._core.connect({peer: peers[peer] for peer in self._peers})
         self.connected = True
         self._due = float("-inf")
+        self._tell_joined()
+
+    def _tell_joined(self) -> None:
+        """Datagrams need no joining; the connections of streams do, and all of them are there or have failed when this is told."""
+        if self.connected and not self._joined and (self._streams is None or self._streams.joined):
+            self._joined = True
+            self._tell({"msg": "connected"})
 
     def start(self, start: Start) -> None:
         """Lets the job begin at its time."""
         self._job.start(start)
         self.started = True
         self._due = float("-inf")
+        for message in taken(self._early):
+            self._tell(message)
 
     def drain(self) -> None:
         """The job ends here. Peers are served on; `drained` is told once all that was posted is acknowledged, or after CLOSE_S.
@@ -163,7 +175,7 @@ class Session:
             if descriptor in self._ports:
                 self._on_ports(self._ports[descriptor].news())
             else:
-                self._receive(*self._network.readers[descriptor])
+                self._take(descriptor)
         now = time.monotonic()
         core.on_receive_done(now)
         if now >= self._due:
@@ -178,8 +190,8 @@ class Session:
         self._due = self._next_due()
 
     def _watch_ports(self) -> dict[int, PortWatch]:
-        """By file descriptor, the watch of this host's NIC ports; none for RC, whose paths the kernel chooses."""
-        if self.config.transport == "rc":
+        """By file descriptor, the watch of this host's NIC ports; none for RC and TCP, whose paths the kernel chooses."""
+        if self.config.transport != "mrc":
             return {}
         watched = watch(self.config.host, self.config.ports)
         self._on_ports(first_news(watched))
@@ -189,7 +201,14 @@ class Session:
         for port, up in news:
             self._core.on_port(time.monotonic(), port, up)
 
-    def _receive(self, sock: socket.socket, port: int, on_marked: Callable[[], None] | None) -> None:
+    def _take_streams(self, descriptor: int) -> None:
+        """The one descriptor of all connections."""
+        if self._streams is not None:
+            self._streams.receive()
+            self._tell_joined()
+
+    def _take_datagrams(self, descriptor: int) -> None:
+        sock, port, on_marked = self._network.readers[descriptor]
         core, buffer, clock = self._core, self._buffer, time.monotonic
         receive = sock.recv_into if on_marked is None else partial(receive_marked, sock, on_marked=on_marked)
         for _ in range(RECEIVE_BATCH):
@@ -257,7 +276,10 @@ class Session:
             if error.peer not in known:
                 events.append(Event(time.monotonic(), "qp_error", {"peer": error.peer, "reason": error.reason}))
             self._job.on_error(error.peer)
-            self._tell({"msg": "qp_error", "peer": error.peer, "reason": error.reason})
+            self._early.append({"msg": "qp_error", "peer": error.peer, "reason": error.reason})
+        for message in taken(self._early) if self.started else ():
+            self._tell(message)
+        self._tell_joined()
         self._recorder.events(events)
 
     def _record(self, now: float) -> None:
@@ -296,6 +318,8 @@ def _transport(
     config: Config, send_to: Mapping[str, PeerSpec], receive_from: Mapping[str, PeerSpec], region: memoryview, seed: int
 ) -> tuple[Core, Network]:
     """The core of the configured transport, and its sockets."""
+    if config.transport == "tcp":
+        return _tcp(config, send_to, receive_from, region, seed)
     if config.transport == "rc":
         params = RcParams.from_mapping(config.params)
         rc = RcCore(config.host, config.address, params, send_to, receive_from, region, seed)
@@ -305,3 +329,14 @@ def _transport(
     mrc = MrcParams.from_mapping(config.params)
     core = MrcCore(config.host, config.address, mrc, send_to, receive_from, region, seed)
     return core, MrcNetwork(config.host, config.ports, config.sockets)
+
+
+def _tcp(
+    config: Config, send_to: Mapping[str, PeerSpec], receive_from: Mapping[str, PeerSpec], region: memoryview, seed: int
+) -> tuple[Core, Network]:
+    """The sockets come first: the attributes tell where they listen."""
+    params = TcpParams.from_mapping(config.params)
+    network = TcpNetwork(config.address, params, config.sockets.data_dscp, seed)
+    core = TcpCore(config.host, params, send_to, receive_from, region, seed, network, network.port)
+    network.serve(core)
+    return core, network

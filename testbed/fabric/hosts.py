@@ -25,8 +25,20 @@ SYSCTLS: Mapping[str, str] = {
     for scope in ("all", "default")
     for key, value in {"accept_ra": "0", "autoconf": "0", "router_solicitations": "0", "accept_dad": "0", "dad_transmits": "0"}.items()
 }
+# Distributions and clouds change these (BBR's hosts get other buffers, for one). The values are Linux' own defaults, from
+# Documentation/networking/ip-sysctl.rst, but for tcp_no_metrics_save: what one attempt of a job has learnt of the path must not help, or
+# harm, the next one. The congestion control is a parameter of the transport (hosts/tcp/params.py).
+TCP_SYSCTLS: Mapping[str, str] = {
+    f"net/ipv4/tcp_{key}": value
+    for key, value in {
+        "syn_retries": "6", "retries2": "15", "sack": "1", "dsack": "1", "timestamps": "1", "window_scaling": "1", "recovery": "1",
+        "early_retrans": "3", "frto": "2", "slow_start_after_idle": "1", "mtu_probing": "0", "ecn": "2", "moderate_rcvbuf": "1",
+        "no_metrics_save": "1", "rmem": "4096\t131072\t6291456", "wmem": "4096\t16384\t4194304",
+    }.items()
+}  # fmt: skip
 ROUTED_SYSCTLS: Mapping[str, str] = {
     **SYSCTLS,
+    **TCP_SYSCTLS,
     "net/ipv6/conf/all/ignore_routes_with_linkdown": "1",
     "net/ipv6/conf/default/ignore_routes_with_linkdown": "1",
     "net/ipv6/fib_multipath_hash_policy": "3",

@@ -37,7 +37,7 @@ def agent() -> Iterator[AgentProcess]:
     it.close()
 
 
-@pytest.mark.parametrize("transport", ["mrc", "rc"])
+@pytest.mark.parametrize("transport", ["mrc", "rc", "tcp"])
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_steps_finish_with_the_right_sum(transport: str, ranks: int):
     with lab(ranks) as net:
@@ -48,7 +48,7 @@ def test_steps_finish_with_the_right_sum(transport: str, ranks: int):
     assert all(report["job"]["steps"] > 10 and report["job"]["wrong_sums"] == 0 for report in reports.values())
 
 
-@pytest.mark.parametrize("transport", ["mrc", "rc"])
+@pytest.mark.parametrize("transport", ["mrc", "rc", "tcp"])
 def test_report_has_what_agents_json_needs(transport: str):
     with lab(2) as net:
         ring(net, transport)
@@ -336,7 +336,7 @@ def test_a_config_denies_from_the_first_packet(tmp_path: Path):
     assert {(row["state"], row["tx_packets"], row["probes_sent"]) for row in rows} == {("DENIED", "0", "0")}
 
 
-@pytest.mark.parametrize("transport", ["mrc", "rc"])
+@pytest.mark.parametrize("transport", ["mrc", "rc", "tcp"])
 def test_a_slip_of_the_administrator_does_not_end_an_agent(transport: str, agent: AgentProcess):
     agent.send({"cmd": "deny", "deny": True, "evs": {"h2": [0]}})
     assert "without a `config`" in agent.wait_for("refused")["text"]

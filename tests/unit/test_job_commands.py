@@ -66,7 +66,7 @@ def test_ports_are_those_of_all_peers():
         ({"host": ""}, r"\$\.host"),
         ({"rank": True}, r"\$\.rank"),
         ({"rank": -1}, r"\$\.rank"),
-        ({"transport": "tcp"}, r"\$\.transport"),
+        ({"transport": "udp"}, r"\$\.transport"),
         ({"params": []}, r"\$\.params"),
         ({"addresses": {}}, r"\$\.addresses\.inner is missing"),
         ({"addresses": {"inner": "10.0.0.1"}}, r"\$\.addresses\.inner"),
