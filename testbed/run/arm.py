@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -22,10 +22,12 @@ from testbed.fabric import Fabric
 from testbed.faults.injector import Injector
 from testbed.files import write_json
 from testbed.reporting import Reporter
+from testbed.routing.options import BgpOptions
 from testbed.run.agents import AgentPool
 from testbed.run.control import Control, Desk
 from testbed.run.denials import Denials
 from testbed.run.fidelity import Fidelity, Observations, judge
+from testbed.run.flaps import grace_s, session_flaps
 from testbed.run.plan import agent_configs, fabric_options, given_parameters, rank_order, transport_parameters
 from testbed.run.record import EventLog
 from testbed.run.supervisor import JobSupervisor
@@ -75,7 +77,7 @@ class Live:
             if self.desk.denials is not None:
                 ends.callback(self.desk.denials.close)
 
-    def observations(self, rate_shares: Iterable[float], qdisc_drops: int) -> Observations:
+    def observations(self, rate_shares: Iterable[float], qdisc_drops: int, flaps: Sequence[str] = ()) -> Observations:
         """What the verdict on fidelity rests on."""
         rows = self.sampler.cpu_rows if self.sampler is not None else []
         return Observations(
@@ -86,6 +88,7 @@ class Live:
             qdisc_drops=qdisc_drops,
             socket_drops=sum(report.get("socket_drops", 0) for report in self.reports.values()),
             netlink_overruns=self.watch.overruns,
+            session_flaps=flaps,
         )
 
 
@@ -150,12 +153,21 @@ class ArmRun:
         outcome = ArmOutcome(self.arm, self.repeat, interrupted=isinstance(ended_by, KeyboardInterrupt))
         outcome.wrong_sums = live.supervisor.state.wrong_sums
         outcome.tables_unchanged = fabric.tables_unchanged()
-        outcome.fidelity = judge(live.observations(rates.values(), sum(fabric.qdisc_drops().values()) - drops_before))
+        drops = sum(fabric.qdisc_drops().values()) - drops_before
+        outcome.fidelity = judge(live.observations(rates.values(), drops, self._flaps(live)))
         self._write_files(fabric, live, outcome, {"bring_up_s": round(bring_up_s, 3), "rate_shares": rates, "error": _text(ended_by)})
         broken = live.captures.explain(self.around.reporter)
         if (cause := ended_by or broken) is not None:
             raise cause
         return outcome
+
+    def _flaps(self, live: Live) -> tuple[str, ...]:
+        """Sessions of real routers that fell for no fault."""
+        bgp = fabric_options(self.scenario, self.arm).get("bgp")
+        if not isinstance(bgp, BgpOptions):
+            return ()
+        span = {"start": live.start, "ended": live.ended, "grace_s": grace_s(bgp.hold_s, bgp.connect_retry_s)}
+        return session_flaps(self.log.events(), self.faults, self.topology, **span)
 
     def _live(self, fabric: Fabric) -> Live:
         watch = NetlinkWatch({node: fabric.pid(node) for node in self.topology.nodes}, self.log.record)

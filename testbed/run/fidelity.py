@@ -16,6 +16,7 @@ SUSPECT_RATE_SHARE = 0.97  # of the asked rate, both ways
 INVALID_RATE_SHARE = 0.80
 SUSPECT_LATENESS_S = 0.05  # 99th percentile of our own timer
 INVALID_LATENESS_S = 0.5
+NAMED_FLAPS = 3
 
 VERDICTS = ("good", "suspect", "invalid")
 
@@ -31,6 +32,8 @@ class Observations:
     qdisc_drops: int
     socket_drops: int
     netlink_overruns: int
+    session_flaps: Sequence[str] = ()
+    """Sessions of the routers that fell for no fault: see `flaps`."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +67,7 @@ def judge(seen: Observations) -> Fidelity:
         _above(seen.qdisc_drops, 0, float("inf"), f"{seen.qdisc_drops} packets dropped inside qdiscs, not by a fault or virtual queue"),
         _above(seen.socket_drops, 0, float("inf"), f"{seen.socket_drops} packets dropped at agents' sockets"),
         _above(seen.netlink_overruns, 0, float("inf"), f"{seen.netlink_overruns} netlink overruns: some link or FIB events are missing"),
+        _above(len(seen.session_flaps), 0, float("inf"), _flapped(seen.session_flaps)),
     ]
     return Fidelity(
         verdict=VERDICTS[max(level for level, _ in findings)],
@@ -75,6 +79,11 @@ def judge(seen: Observations) -> Fidelity:
         qdisc_drops=seen.qdisc_drops,
         lateness_p99_s=round(late, 5),
     )
+
+
+def _flapped(flaps: Sequence[str]) -> str:
+    more = f" and {len(flaps) - NAMED_FLAPS} more" if len(flaps) > NAMED_FLAPS else ""
+    return f"routing sessions fell though no fault explains it: {'; '.join(flaps[:NAMED_FLAPS])}{more}"
 
 
 def _above(value: float, suspect: float, invalid: float, reason: str) -> tuple[int, str]:

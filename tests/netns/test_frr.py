@@ -183,6 +183,41 @@ def test_what_a_router_did_before_it_was_killed_is_kept(sandboxed):
     sandboxed(body)
 
 
+def test_a_bfd_daemon_that_is_late_without_a_fault_is_a_flap(sandboxed):
+    """What a machine that is out of CPU does: here bfdd is frozen."""
+
+    def body():
+        import signal
+        import time
+
+        from frr_lab import Lab
+
+        from testbed.routing.options import BgpOptions
+        from testbed.run.flaps import session_flaps
+        from topologies import build
+
+        lab = Lab(build("multi-plane", planes=1, t0s=2, t1s=1, hosts_per_t0=1), BgpOptions.from_mapping({"profile": "datacenter-bfd-50x3"}))
+        lab.routers.start()
+        lab.routers.wait_converged(60)
+        lab.routers.await_detection(20)
+
+        def flaps():
+            now = time.monotonic()
+            return session_flaps(lab.routers.events(), (), lab.topology, start=began, ended=now, grace_s=0.0)
+
+        began = time.monotonic()
+        frozen = lab.routers.daemon("t1_1_1", "bfdd").process
+        frozen.send_signal(signal.SIGSTOP)
+        deadline = time.monotonic() + 20
+        while len(flaps()) < 2:
+            assert time.monotonic() < deadline, lab.routers.events()
+            time.sleep(0.05)
+        frozen.send_signal(signal.SIGCONT)
+        assert [flap.split()[0] for flap in flaps()] == ["t0_1_1-t1_1_1", "t0_1_2-t1_1_1"]
+
+    sandboxed(body)
+
+
 def test_bfd_with_other_intervals_than_asked_for_is_told(sandboxed):
     def body():
         import pytest

@@ -57,6 +57,7 @@ def test_a_calm_machine_is_good():
         ({"rate_shares": [0.96]}, "suspect"),
         ({"rate_shares": [1.3]}, "invalid"),
         ({"qdisc_drops": 1}, "suspect"),
+        ({"session_flaps": ("t0_1_1-t1_1_1 at 3.0 s (bfd)",)}, "suspect"),
         ({"socket_drops": 1}, "suspect"),
         ({"lateness_s": [0.1]}, "suspect"),
         ({"netlink_overruns": 2}, "suspect"),
