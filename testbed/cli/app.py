@@ -11,6 +11,7 @@ import click
 from testbed.cli import dryrun, engine, points
 from testbed.cli import selftest as selftest_command
 from testbed.cli.captures import capture_lines, capture_options, capture_plan
+from testbed.cli.converge import converge
 from testbed.cli.decode import decode as decode_command
 from testbed.cli.ev import ev
 from testbed.cli.options import json_option, results_option
@@ -181,6 +182,7 @@ def shell(topology: str, arm: str, params: tuple[str, ...]) -> Output:
 
 cli.add_command(decode_command)
 cli.add_command(ev)
+cli.add_command(converge)
 
 
 @cli.group()

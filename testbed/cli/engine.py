@@ -32,7 +32,7 @@ def run(scenario: Scenario, drawn: Sequence[Drawn], results: Path, capture: Capt
     from testbed import sandbox
 
     sandbox.require_root()
-    results = _writable(results)
+    results = writable(results)
     if not sandbox.inside():
         return again_in_sandbox(scenario.arms)
     sandbox.prepare(keep=[results])
@@ -49,7 +49,7 @@ def run(scenario: Scenario, drawn: Sequence[Drawn], results: Path, capture: Capt
     return Output(data, [f"results: {folder}", *verdict], outcome.exit_code)
 
 
-def _writable(results: Path) -> Path:
+def writable(results: Path) -> Path:
     """The folder, made and absolute. UsageError if no run can be written there."""
     try:
         make_folder(results)

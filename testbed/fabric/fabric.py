@@ -50,6 +50,7 @@ class Fabric:
         self, topology: Topology, settings: LinkSettings, switching: str, run_dir: Path, options: Mapping[str, Any] | None = None
     ) -> None:
         self.topology, self.settings, self.run_dir = topology, settings, run_dir
+        self.has_controller = switching == "ovs-bgp"
         self._switching = switching_kinds.make(switching, topology, run_dir, dict(options or {}))
         self.net = FabricNet(topology)
         self.timings_s: dict[str, float] = {}

@@ -10,6 +10,7 @@ from typing import Protocol
 from testbed.link_settings import LinkSettings
 from testbed.scenario.faults import Fault
 from testbed.scenario.kinds import slowed_bps
+from testbed.scenario.targets import CONTROLLER
 
 Times = tuple[float, float]
 
@@ -22,6 +23,8 @@ class FaultyFabric(Protocol):
 
     settings: LinkSettings
     """Of its healthy links."""
+    has_controller: bool
+    """Whether a controller programs its switches."""
 
     def set_carriers(self, links: Iterable[str], up: bool) -> Times:
         """Cuts or mends fibres, all at once; both ends see it."""
@@ -79,6 +82,10 @@ class FaultyFabric(Protocol):
         """Ends that."""
         ...
 
+    def set_controller(self, up: bool) -> Times:
+        """The controller dies (SIGKILL), or is started again; effective when it is gone, or answers."""
+        ...
+
 
 Act = Callable[[FaultyFabric, Fault], Times]
 
@@ -133,6 +140,12 @@ def nothing(_fabric: FaultyFabric, _fault: Fault) -> Times:
     return now, now
 
 
+def applies(fabric: FaultyFabric, fault: Fault) -> bool:
+    """Whether a fabric has what the fault is about. All arms get one list, but not all have a controller."""
+    return fault.target_type != CONTROLLER or fabric.has_controller
+
+
+NO_ACTION = Action(nothing, nothing)
 ACTIONS: Mapping[str, Action] = {
     "carrier": Action(_cut, _mend),
     "silent": Action(_cut, _mend),
@@ -158,6 +171,7 @@ ACTIONS: Mapping[str, Action] = {
     "switch-hang": Action(
         lambda fabric, fault: fabric.set_hang(fault.target, True), lambda fabric, fault: fabric.set_hang(fault.target, False)
     ),
+    "controller-kill": Action(lambda fabric, _: fabric.set_controller(False), lambda fabric, _: fabric.set_controller(True)),
     "host-slow": Action(
         lambda fabric, fault: fabric.slow_host(fault.target, fault.id, fault.params["share"], fault.params["period_s"]),
         lambda fabric, fault: fabric.restore_host(fault.target, fault.id),

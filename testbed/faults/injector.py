@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from testbed.errors import HostError, TestbedError
-from testbed.faults.actions import ACTIONS, Act, FaultyFabric, nothing
+from testbed.faults.actions import ACTIONS, NO_ACTION, Act, FaultyFabric, applies, nothing
 from testbed.scenario.faults import Fault
 from testbed.scenario.kinds import KINDS
 
@@ -71,11 +71,13 @@ class Injector:
             self._errors.append(error)
 
     def _carry_out(self, fault: Fault) -> None:
-        action = ACTIONS[fault.kind]
-        self._perform("fault_begin", fault, fault.at_s, action.begin)
+        """A fault that is about something that this fabric has not is history all the same, and says so."""
+        real = applies(self._fabric, fault)
+        action, more = (ACTIONS[fault.kind], {}) if real else (NO_ACTION, {"applies": False})
+        self._perform("fault_begin", fault, fault.at_s, action.begin, **more)
         up = self._change_over_and_over(fault)
         self._stopped_before(fault.end_s)  # then it ends early
-        self._perform("fault_end", fault, fault.end_s, nothing if up else action.end)
+        self._perform("fault_end", fault, fault.end_s, nothing if up else action.end, **more)
 
     def _change_over_and_over(self, fault: Fault) -> bool:
         """Brings a fault that flaps to its last change; whether that healed it. Does nothing for others."""

@@ -20,6 +20,7 @@ __all__ = [
     "Verdict",
     "judge",
     "summarise",
+    "write_converge",
     "write_plots",
     "write_report",
     "write_results",
@@ -56,6 +57,10 @@ def write_results(run_dir: Path) -> dict[str, Any]:
 
 def write_plots(run_dir: Path) -> list[Path]:
     """Writes plots/<name>.png (150 dpi) and .svg; returns their paths. UsageError if the folder is no run or sweep."""
+    if is_converge(run_dir):
+        from testbed.report import converge_html
+
+        return converge_html.write_pictures(run_dir, converge_html.read(run_dir))
     if is_sweep(run_dir):
         from testbed.report import sweep_data, sweep_html
 
@@ -67,6 +72,8 @@ def write_plots(run_dir: Path) -> list[Path]:
 
 def write_report(run_dir: Path) -> Path:
     """Writes report.html and returns its path. What is missing is said in the report; UsageError if the folder is no run or sweep."""
+    if is_converge(run_dir):
+        return write_converge(run_dir)
     if is_sweep(run_dir):
         write_sweep(run_dir)
         return run_dir / "report.html"
@@ -84,8 +91,25 @@ def write_sweep(folder: Path) -> dict[str, Any]:
 
 def is_sweep(folder: Path) -> bool:
     """Whether a folder is that of a sweep, whose points are the runs; a damaged manifest says no."""
+    return _kind(folder) == "sweep"
+
+
+def is_converge(folder: Path) -> bool:
+    """Whether a folder is that of a measurement of convergence; a damaged manifest says no."""
+    return _kind(folder) == "converge"
+
+
+def _kind(folder: Path) -> object:
+    """What a folder's manifest calls it; None of a run, or of a damaged one."""
     try:
         manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        return False
-    return isinstance(manifest, dict) and manifest.get("kind") == "sweep"
+        return None
+    return manifest.get("kind") if isinstance(manifest, dict) else None
+
+
+def write_converge(folder: Path) -> Path:
+    """Writes the pictures and report.html of a measurement of convergence, from its converge.json; returns the page's path."""
+    from testbed.report import converge_html
+
+    return converge_html.write_report(folder)

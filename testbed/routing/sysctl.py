@@ -66,6 +66,9 @@ def settings(topology: Topology, router: str, options: BgpOptions, has_seed: boo
     Linux hashes alike in all namespaces of a machine. Were it the same on T0 and T1, a T1 would only see flows whose hash lies in its own
     share, and half of its next hops would never carry anything. With `has_seed` each router gets a seed of its own; on older kernels
     the tiers hash different fields.
+
+    Policy 1, the kernel's own layer 4, will not do: it takes the hash that a packet has already (net/ipv6/route.c, rt6_multipath_hash,
+    `skb->l4_hash`), and a UDP or TCP socket of the kernel gives it one, which a veth hands on. Then all routers choose alike again.
     """
     ports = [link.end(router) for link in topology.links_of(router)]
     per_port = [Setting(f"ipv6/conf/{port.ifname}/{key}", value) for port in ports for key, value in PER_PORT]
@@ -76,8 +79,6 @@ def _hashing(topology: Topology, router: str, options: BgpOptions, has_seed: boo
     """Settings of the multipath hash (see `settings`)."""
     seed = (options.ecmp_seed << 16) + topology.switches.index(router) + 1
     seeds = (Setting(SEED, str(seed)),) if has_seed else ()
-    if has_seed and options.hash_policy == "l4":
-        return (Setting(POLICY, "1"), *seeds)
     fields = FIELDS_BY_TIER[topology.nodes[router].tier] & (ALL_FIELDS if options.hash_policy == "l4" else ~PORT_FIELDS)
     return (Setting(POLICY, "3"), Setting(FIELDS, f"{fields:#06x}"), *seeds)
 

@@ -9,7 +9,7 @@ from typing import Any
 from testbed.scenario.check_faults import fault_problems
 from testbed.scenario.check_job import job_problems
 from testbed.scenario.deny import Evs, deny_problems, given_evs
-from testbed.scenario.faults import missing_evs
+from testbed.scenario.faults import CONTROLLER_HINT, missing_evs, no_controller
 from testbed.scenario.fit import link_problems, packet_problems, tier_problems
 from testbed.scenario.model import build_topology
 from testbed.scenario.options import bgp_ovs_problems, bgp_problems, transport_problems
@@ -18,6 +18,7 @@ from testbed.scenario.schema import (
     Expectation,
     Run,
 )
+from testbed.scenario.schema_faults import ControllerFault
 from testbed.scenario.schema_job import Incast, Streams
 from testbed.scenario.traffic import job_hosts, pairs
 from testbed.units import format_duration
@@ -48,6 +49,7 @@ def check(draft: Draft) -> list[Problem]:
     given = given_evs(sections["transport"].mrc) if "transport" in sections and not of_transport else Evs()
     problems += of_transport
     problems += _ev_problems(draft.faults, given, topology) if topology else []
+    problems += _controller_problems(draft.faults, sections.get("arms"))
     problems += _deny_problems(sections, given, topology, hosts is not None) if topology else []
     problems += bgp_problems(sections["bgp"]) if "bgp" in sections else []
     problems += bgp_ovs_problems(sections["bgp_ovs"]) if "bgp_ovs" in sections else []
@@ -59,6 +61,12 @@ def _ev_problems(faults: list[tuple[int, Any]], given: Evs, topology: Topology) 
     for index, spec in faults:
         if message := missing_evs(getattr(spec, "evs", ()), topology, given):
             yield Problem(("faults", index, "evs"), message, "see `testbed topo show --paths`, or set transport.mrc.evs")
+
+
+def _controller_problems(faults: list[tuple[int, Any]], arms: tuple[str, ...] | None) -> Iterator[Problem]:
+    for index, spec in faults:
+        if isinstance(spec, ControllerFault) and arms and (message := no_controller(arms)):
+            yield Problem(("faults", index, "kind"), message, CONTROLLER_HINT)
 
 
 def _deny_problems(sections: dict[str, Any], given: Evs, topology: Topology, job_is_good: bool) -> list[Problem]:

@@ -19,6 +19,9 @@ SWITCHING_OF_ARM: Mapping[str, str] = {
 USID_ARMS = tuple(arm for arm, switching in SWITCHING_OF_ARM.items() if switching == "ovs")
 """Those whose senders choose the whole path: an EV has known links."""
 
+CONTROLLER_ARMS = tuple(arm for arm, switching in SWITCHING_OF_ARM.items() if switching == "ovs-bgp")
+"""Those with a controller, which can be killed."""
+
 # Forwarding at light load over the longest path, there and back: 1.0 ms on an idle machine (benchmarks/base_rtt.py), 1.1 to 1.8 ms one way
 # on a busy one. The rate has no part in it: HTB lets a frame pass at once when the link was not full, so no link stores and forwards.
 BASE_RTT_S = 0.004

@@ -14,11 +14,12 @@ from typing import Any
 from testbed.errors import UsageError
 from testbed.files import write_json
 from testbed.scenario.deny import Evs, given_evs
+from testbed.scenario.derived_links import CONTROLLER_ARMS
 from testbed.scenario.kinds import KINDS, may_overlap, slowed_bps
 from testbed.scenario.model import Scenario
 from testbed.scenario.problems import Place, Problem, ScenarioInvalid, did_you_mean
 from testbed.scenario.schema_faults import MIN_FAULT_S, ExplicitFault
-from testbed.scenario.targets import Target, UnknownTarget, aim, resolve
+from testbed.scenario.targets import CONTROLLER, Target, UnknownTarget, aim, resolve
 from topologies import Topology
 
 MAX_FILE_BYTES = 4 * 2**20
@@ -239,6 +240,8 @@ def missing_evs(evs: Sequence[int], topology: Topology, given: Evs) -> str | Non
 
 
 def _misfits(fault: Fault, scenario: Scenario, topology: Topology, job_hosts: Collection[str]) -> list[Problem]:
+    if fault.target_type == CONTROLLER and (message := no_controller(scenario.arms)):
+        return [Problem((fault.id,), message, CONTROLLER_HINT)]
     if fault.kind == "host-slow" and fault.target not in job_hosts:
         return [Problem((fault.id,), idle_host(fault.target))]
     if message := missing_evs(fault.params.get("evs", ()), topology, given_evs(scenario.transport.get("mrc", {}))):
@@ -249,6 +252,14 @@ def _misfits(fault: Fault, scenario: Scenario, topology: Topology, job_hosts: Co
         except ValueError as error:
             return [Problem((fault.id,), str(error))]
     return []
+
+
+CONTROLLER_HINT = f"add one of {', '.join(CONTROLLER_ARMS)} to arms"
+
+
+def no_controller(arms: Sequence[str]) -> str | None:
+    """What is wrong with the death of a controller where no arm has one; None if one has. In the other arms nothing happens then."""
+    return None if set(arms) & set(CONTROLLER_ARMS) else f"no arm has a controller: {', '.join(arms)}"
 
 
 def idle_host(host: str) -> str:

@@ -24,7 +24,7 @@ class Param:
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of fault. `target` is the record's `target_type`: link, bundle, port, switch or host."""
+    """A kind of fault. `target` is the record's `target_type`: link, bundle, port, switch, host or controller."""
 
     target: str
     params: Mapping[str, Param] = field(default_factory=dict)
@@ -73,6 +73,7 @@ KINDS: Mapping[str, Kind] = {
     "switch-reboot": Kind("switch"),
     "switch-hang": Kind("switch"),
     "host-slow": Kind("host", {"share": _PART, "period_s": _PERIOD}, takes_path=False),
+    "controller-kill": Kind("controller", takes_path=False),
 }
 
 

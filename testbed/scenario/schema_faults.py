@@ -121,6 +121,12 @@ class HostSlowFault(TimedFault):
     period_s: Span = Field(0.02, alias="period", ge=MIN_PERIOD_S, le=MAX_PERIOD_S)
 
 
+class ControllerFault(TimedFault):
+    """The process that programs the switches dies, and is started again after `for_s`; the switches keep what they hold."""
+
+    kind: Literal["controller-kill"]
+
+
 class TierRate(Part):
     """How often links of one tier are cut, all links of the tier together."""
 
@@ -200,7 +206,17 @@ class ChurnFault(Part):
 
 
 ExplicitFault = (
-    LinkFault | RemoteFault | OneWayFault | LossFault | RateFault | FlapFault | BundleFault | PortFault | SwitchFault | HostSlowFault
+    LinkFault
+    | RemoteFault
+    | OneWayFault
+    | LossFault
+    | RateFault
+    | FlapFault
+    | BundleFault
+    | PortFault
+    | SwitchFault
+    | HostSlowFault
+    | ControllerFault
 )
 EXPLICIT: tuple[type[TimedFault], ...] = get_args(ExplicitFault)
 TAG_OF_KIND = {kind: f"<{model.__name__}>" for model in EXPLICIT for kind in get_args(model.model_fields["kind"].annotation)}
@@ -213,7 +229,7 @@ class UnknownFault(Part):
     model_config = ConfigDict(extra="ignore")
     kind: Literal[
         "carrier", "silent", "remote", "one-way", "loss", "rate", "flap", "bundle", "port",
-        "switch-kill", "switch-reboot", "switch-hang", "host-slow",
+        "switch-kill", "switch-reboot", "switch-hang", "host-slow", "controller-kill",
     ]  # fmt: skip
 
 
@@ -235,6 +251,7 @@ FaultSpec = Annotated[
     | Annotated[PortFault, Tag("<PortFault>")]
     | Annotated[SwitchFault, Tag("<SwitchFault>")]
     | Annotated[HostSlowFault, Tag("<HostSlowFault>")]
+    | Annotated[ControllerFault, Tag("<ControllerFault>")]
     | Annotated[ChurnFault, Tag("<ChurnFault>")]
     | Annotated[UnknownFault, Tag("<UnknownFault>")],
     Discriminator(_fault_tag),

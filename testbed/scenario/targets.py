@@ -8,8 +8,11 @@ from typing import Any
 
 from testbed.scenario.kinds import KINDS
 from testbed.scenario.problems import Place, did_you_mean
-from testbed.scenario.schema_faults import BundleFault, ExplicitFault, HostSlowFault, PortFault, SwitchFault
+from testbed.scenario.schema_faults import BundleFault, ControllerFault, ExplicitFault, HostSlowFault, PortFault, SwitchFault
 from topologies import Topology, UnknownLink
+
+CONTROLLER = "controller"
+"""Target, type and tier of a fault of the controller: there is one, or none."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +43,8 @@ def aim(spec: ExplicitFault) -> tuple[str, Any]:
         return "switch", spec.switch
     if isinstance(spec, HostSlowFault):
         return "host", spec.host
+    if isinstance(spec, ControllerFault):
+        return "kind", CONTROLLER  # no key of the scenario names it
     return "link", spec.link
 
 
@@ -53,6 +58,8 @@ def resolve(topology: Topology, kind: str, named: Any) -> Target:
     if type_ == "link":
         name = link_name(topology, named)
         return Target(name, type_, topology.links[name].tier, (name,))
+    if type_ == CONTROLLER:
+        return _controller(named)
     if type_ == "port":
         return _port(topology, named)
     return _node(topology, type_, named)
@@ -79,6 +86,12 @@ def link_name(topology: Topology, named: Any, inside: Place = ()) -> str:
     except UnknownLink as error:
         message, _, more = str(error).partition(": ")
         raise UnknownTarget(message, more if "is linked to" in more else did_you_mean(named, topology.links, "links"), inside) from error
+
+
+def _controller(named: str) -> Target:
+    if named != CONTROLLER:
+        raise UnknownTarget(f"there is no controller {named!r}", f"it is called `{CONTROLLER}`")
+    return Target(CONTROLLER, CONTROLLER, CONTROLLER)
 
 
 def _port(topology: Topology, named: str) -> Target:

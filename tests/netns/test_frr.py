@@ -289,6 +289,42 @@ def test_flows_use_every_path_of_a_pair(sandboxed):
     sandboxed(body)
 
 
+def test_packets_of_kernel_sockets_use_every_uplink_on_both_tiers(sandboxed):
+    """A socket's packets carry a hash that a router with hash policy 1 would take for its own: all tiers would choose alike."""
+
+    def body():
+        import socket
+
+        from frr_lab import Lab
+
+        from testbed.routing.namespace import inside, run
+        from topologies import build
+        from topologies.addresses import host_address
+
+        lab = Lab(build("fat-tree", k=4))
+        lab.routers.start()
+        lab.routers.wait_converged(60)
+        own, far = (host_address(lab.topology.nodes[host]) for host in ("h1", "h16"))
+
+        def send():
+            for source_port in range(50000, 50064):
+                with socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) as opened:
+                    opened.bind((own, source_port))
+                    opened.sendto(bytes(32), (far, 4791))
+
+        def sent():
+            tables = {node: run(lab.pid(node), node, ["cat", "/proc/net/dev"]) for node in ("t1_1_1", "t1_1_2")}
+            lines = [line.split() for table in tables.values() for line in table.splitlines()]
+            return {fields[0]: int(fields[10]) for fields in lines if fields[0].endswith(("-eth3:", "-eth4:"))}
+
+        before = sent()
+        inside(lab.pid("h1"), send)
+        used = {port: count - before[port] for port, count in sent().items()}
+        assert sum(count >= 5 for count in used.values()) == 4, f"about 16 each would be even: {used}"
+
+    sandboxed(body)
+
+
 def test_a_dead_daemon_is_named_with_its_last_words(sandboxed):
     def body():
         import signal

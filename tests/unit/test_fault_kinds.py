@@ -21,6 +21,7 @@ TEXT = """\
 name: kinds
 topology: {kind: fat-tree, k: 4}
 run: {duration: 60s, warmup: 1s, settle: 1s}
+arms: [mrc, rc-bgp-ovs]
 """
 LINK, NIC = "t0_1_1-t1_1_1", "h1-t0_1_1"
 # kind and keys as written -> (target, target_type, tier, params, links)
@@ -47,6 +48,7 @@ EXAMPLES: list[tuple[str, tuple[Any, ...]]] = [
     ("kind: switch-reboot, switch: t0_1_1", ("t0_1_1", "switch", "T0", {}, [NIC, "h2-t0_1_1", LINK, "t0_1_1-t1_1_2"])),
     ("kind: switch-hang, switch: t0_1_1", ("t0_1_1", "switch", "T0", {}, [NIC, "h2-t0_1_1", LINK, "t0_1_1-t1_1_2"])),
     ("kind: host-slow, host: h3, share: 25%", ("h3", "host", "host", {"share": 0.25, "period_s": 0.02}, [])),
+    ("kind: controller-kill", ("controller", "controller", "controller", {}, [])),
 ]
 
 
@@ -143,6 +145,7 @@ def test_a_fault_too_short_for_the_timeline_or_too_rare_for_the_program_is_refus
         ("kind: host-slow, host: h3, share: 25%", "job.hosts=[h1, h2]", "h3 takes no part in the job"),
         ("kind: host-slow, host: h3, share: 25%", "job={kind: streams, flows: [{from: h1, to: h2}]}", "h3 takes no part in the job"),
         (f"kind: loss, link: {LINK}, share: 5%, evs: [0, 3]", "topology.k=2", "no pair has EV 3"),
+        ("kind: controller-kill", "arms=[mrc, rc-bgp]", "no arm has a controller"),
     ],
 )
 def test_a_fault_that_a_scenario_has_no_use_for_is_refused_in_it_and_in_a_replay(

@@ -24,6 +24,7 @@ class Recorder:
         self.may_boot.set()
         self.error = None
         self.settings = LinkSettings(10_000_000)
+        self.has_controller = True
 
     def act(self, *what):
         if self.error is not None:
@@ -70,6 +71,9 @@ class Recorder:
     def stop_switch(self, node, orderly):
         return self.act("stop", node, orderly)
 
+    def set_controller(self, up):
+        return self.act("controller", up)
+
     def boot_switch(self, node):
         assert self.may_boot.wait(30)
         return self.act("boot", node)
@@ -100,6 +104,27 @@ def test_every_kind_begins_and_ends(fabric):
         ("boot", "s1"), ("boot", "s2"), ("carrier", "a-b", False), ("carrier", "a-b", True),
         ("silent", "c-d", False), ("silent", "c-d", True), ("stop", "s1", False), ("stop", "s2", True),
     ]  # fmt: skip
+
+
+def controller_kill(fabric):
+    """Events of one that lasts a moment."""
+    events = []
+    injector = injector_of(fabric, [Fault("f1", "controller-kill", "controller", "controller", "controller", 0, 0.01, "$")], events)
+    injector.start()
+    eventually(lambda: len(events) == 2)
+    injector.finish()
+    return events
+
+
+def test_a_controller_dies_and_is_started_again(fabric):
+    assert ["applies" in event for event in controller_kill(fabric)] == [False, False]
+    assert fabric.done == [("controller", False), ("controller", True)]
+
+
+def test_where_there_is_no_controller_nothing_is_done_and_history_says_so(fabric):
+    fabric.has_controller = False
+    assert [(event["event"], event["applies"]) for event in controller_kill(fabric)] == [("fault_begin", False), ("fault_end", False)]
+    assert fabric.done == []
 
 
 def test_a_switch_that_boots_is_not_killed_again_before_it_is_up(fabric):

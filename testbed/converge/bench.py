@@ -1,0 +1,123 @@
+"""One fabric of one profile without a job: each fault by itself, watched by probes, netlink and routing's own events."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from testbed.collect.netlink import NetlinkWatch
+from testbed.converge import analysis
+from testbed.converge.analysis import Moments, Seen, Stream
+from testbed.converge.classes import ProbeFlow, Row, ends, probe_flows
+from testbed.converge.plan import QUIET_S, SETTLE_TIMEOUT_S, WATCH_S
+from testbed.converge.prober import Probing
+from testbed.errors import HostError
+from testbed.fabric import Fabric
+from testbed.faults.actions import ACTIONS
+from testbed.run.record import EventLog
+from testbed.scenario.faults import Fault
+
+POLL_S = 0.25
+NAMED_IN_ERRORS = 4
+
+
+@dataclass(frozen=True)
+class Injection:
+    """One fault as it was carried out. `probes` is what the probing process said of itself."""
+
+    fault: Fault
+    moments: Moments
+    streams: Sequence[Stream]
+    crossed: Mapping[Row, int]
+    probes: Mapping[str, Any]
+
+
+@dataclass
+class Bench:
+    """Carries faults out on a fabric that is up. `log` takes what happens; a watch feeds it with FIB and link changes."""
+
+    fabric: Fabric
+    log: EventLog
+    gap_s: float
+    flows: int
+    seed: int
+    done: list[Injection] = field(default_factory=list)
+
+    def watch(self) -> NetlinkWatch:
+        """A watch over all switches, not started yet."""
+        return NetlinkWatch({node: self.fabric.pid(node) for node in self.fabric.topology.switches}, self.log.record)
+
+    def inject(self, fault: Fault, progress: Callable[[str], None]) -> Injection | None:
+        """One fault from a settled fabric to a settled fabric; None if no pair of hosts has a way around it."""
+        flows = probe_flows(self.fabric.topology, fault, self.flows, self.seed)
+        if not flows:
+            return None
+        action = ACTIONS[fault.kind]
+        with Probing(self.fabric.topology, self.fabric.pid, flows, self.gap_s) as probing:
+            before = self._counted(flows)
+            time.sleep(WATCH_S)
+            called_begin = time.monotonic()
+            _, begin = action.begin(self.fabric, fault)
+            self._record("fault_begin", fault, begin)
+            called_end, end = self._hold(fault, begin, progress)
+            crossed = {row: count - before[row] for row, count in self._counted(flows).items()}
+            progress("waits until routing has settled")
+            ended = self.settle(fault)
+            report = probing.stop()
+        moments = Moments(called_begin, begin, called_end, end, ended)
+        health = {key: report[key] for key in ("late_p99_s", "refused", "rate_share")}
+        injection = Injection(fault, moments, report["streams"], crossed, health)
+        self.done.append(injection)
+        return injection
+
+    def _hold(self, fault: Fault, begin: float, progress: Callable[[str], None]) -> tuple[float, float]:
+        """The fault lasts; then it ends, also when it is interrupted. When the end was asked for, and when it took effect."""
+        try:
+            progress("is on")
+            time.sleep(max(0.0, begin + fault.for_s - time.monotonic()))
+        finally:
+            called = time.monotonic()
+            _, end = ACTIONS[fault.kind].end(self.fabric, fault)
+            self._record("fault_end", fault, end)
+        return called, end
+
+    def settle(self, fault: Fault | None = None) -> float:
+        """Waits until every FIB is as the whole topology demands, and no change came for QUIET_S; returns when that was seen."""
+        began = time.monotonic()
+        quiet_since, known = began, -1
+        while True:
+            wrong, changes, now = self.fabric.unsettled(), self._changes(), time.monotonic()
+            if wrong or changes != known:
+                quiet_since, known = now, changes
+            if now - quiet_since >= QUIET_S:
+                return now
+            if now - began > SETTLE_TIMEOUT_S:
+                what = f" after {fault.kind} on {fault.target}" if fault else ""
+                raise HostError(f"routing has not settled within {SETTLE_TIMEOUT_S:g} s{what}: {'; '.join(wrong[:NAMED_IN_ERRORS])}")
+            time.sleep(POLL_S)
+
+    def _changes(self) -> int:
+        return sum(event["event"] == "fib" for event in self.log.events())
+
+    def _counted(self, flows: Sequence[ProbeFlow]) -> dict[Row, int]:
+        """Probes that each direction has seen so far: sent on, or taken by a fault there. Other packets of the link are counted apart."""
+        rows = {row for flow in flows for row in flow.rows}
+        return {row: self._probes_on(*row) for row in rows}
+
+    def _probes_on(self, link: str, sender: str) -> int:
+        found = self.fabric.topology.link(link)
+        row = self.fabric.link_counters()[2 * found.index + (found.a.node != sender)]
+        return int(row["tx_packets"]) - int(row["other_packets"])
+
+    def _record(self, event: str, fault: Fault, t: float) -> None:
+        told = {"fault": fault.id, "kind": fault.kind, "target": fault.target, "tier": fault.tier}
+        self.log.record({"t": t, "source": "faults", "event": event, **told})
+
+    def phases(self, injection: Injection, events: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Any], int]:
+        """The figures of one injection, and how many probes were lost before it."""
+        fault = injection.fault
+        around = ends(self.fabric.topology, fault)
+        seen = Seen(fault.kind, fault.target, around, injection.moments, injection.streams, injection.crossed, self.gap_s, events)
+        return analysis.figures(seen), analysis.lost_before(seen)
