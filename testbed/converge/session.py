@@ -48,6 +48,7 @@ class Session:
         self.outcome = RunOutcome(folder)
         self.samples: list[dict[str, Any]] = []
         self.fabrics: list[dict[str, Any]] = []
+        self._whole = 0
         self._skipped = [{"fault": fault.id, "kind": fault.kind, "target": fault.target, "why": why} for fault, why in plan.skipped]
         self._manifest = manifest(plan.scenario, NO_CAPTURE) | {"kind": KIND, "plan": plan.as_dict()}
         write_scenario(folder, plan.scenario)
@@ -77,6 +78,7 @@ class Session:
         """One fabric. An error ends it alone: another profile, or the next repeat, may do better."""
         try:
             self._measure(trial, repeat)
+            self._whole += 1
         except (TestbedError, OSError) as error:
             self.outcome.exit_code = error.exit_code if isinstance(error, TestbedError) else HostError.exit_code
             self.outcome.problems.append(f"{trial.profile.name}, repeat {repeat}, stopped, and what it measured before is kept: {error}")
@@ -152,7 +154,8 @@ class Session:
 
     @property
     def _complete(self) -> bool:
-        return not self.outcome.problems and len(self.fabrics) == self.plan.repeats * len(self.plan.trials) and not self.outcome.interrupted
+        """Whether every fault was measured on every fabric; what cannot be believed is measured all the same."""
+        return self._whole == self.plan.repeats * len(self.plan.trials)
 
     def _write(self) -> None:
         write_json(self.folder / "manifest.json", self._manifest)
