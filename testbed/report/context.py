@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import fields
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hosts.mrc.params import ACK_TIMEOUT_UNIT_S as MRC_ACK_TIMEOUT_UNIT_S
@@ -11,9 +10,10 @@ from hosts.mrc.params import MrcParams
 from hosts.rc.params import ACK_TIMEOUT_UNIT_S as RC_ACK_TIMEOUT_UNIT_S
 from hosts.rc.params import RcParams
 from hosts.tcp.params import TcpParams
-from testbed.report import effects
+from testbed.report import effects, routing_words
 from testbed.report.model import ArmRun
 from testbed.report.reading import RunData
+from testbed.report.routing_words import bgp_parameters, detection_s, detection_words, setting, tables
 from testbed.scenario.derived_links import TRANSPORT_OF_ARM as RUN_ARMS
 from testbed.units import counted
 
@@ -23,13 +23,13 @@ LABELS: Mapping[str, str] = {
 }  # fmt: skip
 LISTED: Mapping[str, str] = {"mrc-no-trim": "MRC without trimming", "rc-static": "RC on a static path"}
 DEFAULTS: Mapping[str, type] = {"mrc": MrcParams, "rc": RcParams, "tcp": TcpParams}
-# The arms that a run can have, and those that docs/architecture.md foresees.
-TRANSPORT_OF_ARM: Mapping[str, str] = {**RUN_ARMS, "mrc-bgp": "mrc", "rc-bgp-ovs": "rc", "rc-static": "rc"}
-BGP_TIMERS = (
-    "profile", "keepalive_s", "hold_s", "connect_retry_s", "advertisement_interval_s", "coalesce_ms", "fast_external_failover", "bfd",
-)  # fmt: skip
+TRANSPORT_OF_ARM: Mapping[str, str] = RUN_ARMS
+FEW_ARMS = 3  # of more arms titles and footers tell only what fits
 MRC_TIMERS = ("pto_min_s", "rto_min_s", "rto_retries", "probe_interval_s", "probe_successes")  # the second and third of old runs
-SWITCHING: Mapping[str, str] = {"ovs": "Open vSwitch", "frr": "FRR routers"}
+TCP_SHOWN = ("connections", "congestion_control", "user_timeout_s")
+SWITCHING: Mapping[str, str] = {
+    "ovs": "Open vSwitch", "frr": "FRR routers", "ovs-bgp": "Open vSwitch with a controller", "ovs-ecmp": "Open vSwitch, static ECMP",
+}  # fmt: skip
 
 
 def label(arm: str) -> str:
@@ -46,7 +46,7 @@ def transport_parameters(run: ArmRun) -> dict[str, Any]:
     """Every parameter of the arm's transport by name, as arm.json tells it; where that lost one, the transport's own default."""
     told = run.info.get("transport")
     kind = DEFAULTS.get(TRANSPORT_OF_ARM.get(run.arm, ""))
-    defaults = {field.name: field.default for field in fields(kind)} if kind else {}
+    defaults = vars(kind()) if kind else {}
     return {**defaults, **(told if isinstance(told, Mapping) else {})}
 
 
@@ -57,24 +57,9 @@ def set_by_scenario(scenario: Mapping[str, Any], arm: str) -> set[str]:
     return set(map(str, given)) if isinstance(given, Mapping) else set()
 
 
-def bgp_parameters(run: ArmRun) -> dict[str, Any]:
-    """The BGP options that the arm's fabric reports, wherever in its manifest they are; empty for an arm without BGP."""
-    for table in _tables(run.info.get("fabric")):
-        if "hold_s" in table:
-            return dict(table)
-    return {}
-
-
-def _tables(value: Any) -> Iterator[Mapping[str, Any]]:
-    if isinstance(value, Mapping):
-        yield value
-        for entry in value.values():
-            yield from _tables(entry)
-
-
 def datapath(run: ArmRun) -> str:
     """Which datapath forwarded the packets, as the fabric's manifest says."""
-    for table in _tables(run.info.get("fabric")):
+    for table in tables(run.info.get("fabric")):
         if isinstance(table.get("datapath"), str):
             return f"{SWITCHING.get(str(table.get('switching')), 'switches')}, {table['datapath']} datapath"
     return "datapath unknown"
@@ -149,7 +134,7 @@ def _known(told: Mapping[str, Any], *names: str) -> bool:
 
 
 def _settings(data: RunData) -> str:
-    return "; ".join(line for line in (mrc_line(data), bgp_line(data), rc_line(data)) if line)
+    return "; ".join(line for line in (mrc_line(data), bgp_line(data), rc_line(data), tcp_line(data)) if line)
 
 
 def mrc_line(data: RunData) -> str:
@@ -157,12 +142,12 @@ def mrc_line(data: RunData) -> str:
     for run in first_runs(data):
         told = transport_parameters(run)
         if TRANSPORT_OF_ARM.get(run.arm) == "mrc":
-            shown = [_setting(name, told[name]) for name in MRC_TIMERS if told.get(name) is not None]
-            return f"MRC: {', '.join([*_mrc_retries(told), *shown])}"
+            shown = [setting(name, told[name]) for name in MRC_TIMERS if told.get(name) is not None]
+            return f"MRC: {', '.join([*mrc_retries(told), *shown])}"
     return ""
 
 
-def _mrc_retries(told: Mapping[str, Any]) -> list[str]:
+def mrc_retries(told: Mapping[str, Any]) -> list[str]:
     """The ACK timeout and the retries; nothing of a run from before MRC's API named them."""
     exponent, linear, exponential = (told.get(name) for name in ("ack_timeout_exponent", "linear_retries", "exponential_retries"))
     if "rto_retries" in told or not isinstance(exponent, int | float) or not -64 <= exponent <= 64:
@@ -170,38 +155,30 @@ def _mrc_retries(told: Mapping[str, Any]) -> list[str]:
     return [f"ACK timeout {MRC_ACK_TIMEOUT_UNIT_S * 2.0**exponent:.2g} s, {linear} linear and {exponential} exponential retries"]
 
 
-def _setting(name: str, value: Any) -> str:
-    """A parameter for people: hold_s = 9 becomes "hold 9 s"."""
-    stem, _, unit = name.rpartition("_")
-    if unit in ("s", "ms") and isinstance(value, int | float):
-        return f"{stem.replace('_', ' ')} {value:g} {unit}"
-    shown = {True: "on", False: "off"}[value] if isinstance(value, bool) else value
-    return f"{name.replace('_', ' ')} {shown}"
-
-
 def bgp_line(data: RunData) -> str:
-    """The BGP timers as configured, or nothing without a BGP arm."""
-    for run in first_runs(data):
-        options = bgp_parameters(run)
-        if options:
-            shown = [_setting(name, options[name]) for name in BGP_TIMERS if options.get(name) is not None]
-            return "BGP: " + ", ".join(shown) + ("" if options.get("bfd") else ", no BFD")
-    return ""
+    """The BGP options as configured, or nothing without a BGP arm."""
+    runs = first_runs(data)
+    return routing_words.bgp_line(runs, {run.arm: in_list(run.arm) for run in runs})
 
 
 def hold_sentence(data: RunData) -> str:
-    """How many silent faults were over before BGP's hold timer could find them: then it was their end that helped, not the routers."""
-    for run in first_runs(data):
-        hold_s = bgp_parameters(run).get("hold_s")
-        silent = [fault for fault in run.faults if fault.kind == "silent" and fault.happened]
-        lasted = [fault.end_s - fault.begin_s for fault in silent if fault.end_s is not None]
-        short = sum(seconds < hold_s for seconds in lasted) if isinstance(hold_s, int | float) else 0
-        if short:
-            return (
-                f"Of {counted(len(lasted), 'silent fault')} {short} ended before BGP's hold timer ({hold_s:g} s): what ended such a stall "
-                "was not the routers, but the fault's own end or the transport's giving up."
-            )
-    return ""
+    """How many silent faults were over before BGP could find them: then it was their end that helped, not the routers."""
+    found = (_hold_sentence(run) for run in first_runs(data))
+    return " ".join(dict.fromkeys(sentence for sentence in found if sentence))
+
+
+def _hold_sentence(run: ArmRun) -> str:
+    options = bgp_parameters(run)
+    needed_s = detection_s(options)
+    silent = [fault for fault in run.faults if fault.kind == "silent" and fault.happened]
+    lasted = [fault.end_s - fault.begin_s for fault in silent if fault.end_s is not None]
+    short = sum(seconds < needed_s for seconds in lasted) if needed_s else 0
+    if not short:
+        return ""
+    return (
+        f"Of {counted(len(lasted), 'silent fault')} {short} ended before {detection_words(options)}: what ended such a stall "
+        "was not the routers, but the fault's own end or the transport's giving up."
+    )
 
 
 def rc_line(data: RunData) -> str:
@@ -209,19 +186,40 @@ def rc_line(data: RunData) -> str:
     for run in first_runs(data):
         timeout_s = rc_timeout_s(run)
         if timeout_s is not None:
-            retries = transport_parameters(run).get("retries", "?")
-            return f"RC: ACK timeout {timeout_s:.2f} s, {retries} retries"
+            told = transport_parameters(run)
+            named = [setting(name, told[name]) for name in ("preset", "qps") if told.get(name)]
+            return "RC: " + ", ".join([*named, f"ACK timeout {timeout_s:.2f} s", f"{told.get('retries', '?')} retries"])
+    return ""
+
+
+def tcp_line(data: RunData) -> str:
+    """What the job's TCP connections were allowed, or nothing without a TCP arm."""
+    for run in first_runs(data):
+        if TRANSPORT_OF_ARM.get(run.arm) == "tcp":
+            told = transport_parameters(run)
+            shown = [setting(name, told[name]) for name in TCP_SHOWN if told.get(name) not in (None, "", 0)]
+            return f"TCP: {', '.join(shown)}" if shown else ""
     return ""
 
 
 def conservative_line(data: RunData) -> str:
     """The round trips of each arm, named for what they are, and why the comparison is conservative for MRC."""
-    told = [f"{in_list(run.arm)} {text}" for run in first_runs(data) if (text := _rtt_text(run))]
-    ours = ", ".join(told) or "milliseconds"
+    runs = first_runs(data)
+    told = [f"{in_list(run.arm)} {text}" for run in runs if (text := _rtt_text(run))]
+    ours = ", ".join(told if len(runs) <= FEW_ARMS else _short_rtts(runs)) or "milliseconds"
     arms = {TRANSPORT_OF_ARM.get(run.arm): run for run in first_runs(data)}
     compared = "mrc" in arms and any(bgp_parameters(run) for run in first_runs(data))
     bias = " BGP's timers run in real time, so the comparison is conservative for MRC." if compared else ""
     return f"Round trips here (median of the pairs): {ours}; on hardware about 10 us.{bias}"
+
+
+def _short_rtts(runs: Sequence[ArmRun]) -> list[str]:
+    """The same for many arms: what is measured is said once, of those with idle probes and of the others."""
+    medians = {run.arm: [effects.median_rtt_s([run], which) for which in (effects.IDLE_RTT, effects.SMALLEST_RTT)] for run in runs}
+    idle = [f"{in_list(arm)} {told[0] * 1e3:.1f} ms" for arm, told in medians.items() if told[0]]
+    smallest = [f"{in_list(arm)} {told[1] * 1e3:.1f} ms" for arm, told in medians.items() if told[1] and not told[0]]
+    parts = (("of idle probes", idle), ("smallest of a data packet, with its wait in queues", smallest))
+    return [f"{words}: {', '.join(known)}" for words, known in parts if known]
 
 
 def _rtt_text(run: ArmRun) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from testbed.report.context import in_list
+from testbed.report.context import FEW_ARMS, in_list
 from testbed.report.statistics import NEGLIGIBLE_SHARE, STALLED_RATIO
 from testbed.units import format_rate
 
@@ -52,6 +52,8 @@ def crashes(summary: Mapping[str, Any], arm: str) -> str:
 
 def steps_title(summary: Mapping[str, Any]) -> str:
     """The slowest step of each arm, worst repeat."""
+    if len(summary["arms"]) > FEW_ARMS:
+        return _many_steps_title(summary)
     parts = []
     for arm in summary["arms"]:
         worst = max(values(summary, arm, "step_over_median_p100"), default=None)
@@ -59,6 +61,14 @@ def steps_title(summary: Mapping[str, Any]) -> str:
         measured = values(summary, arm, "steps_completed")
         parts.append(f"{in_list(arm)}: {told}, {crashes(summary, arm)}" if measured else f"{in_list(arm)}: not measured")
     return "; ".join(parts) or "No arm was measured"
+
+
+def _many_steps_title(summary: Mapping[str, Any]) -> str:
+    """The same in few words: of many arms only those that crashed are named once more."""
+    slowest = {arm: max(values(summary, arm, "step_over_median_p100"), default=None) for arm in summary["arms"]}
+    told = [f"{in_list(arm)} " + ("not measured" if worst is None else f"{number(worst)}x") for arm, worst in slowest.items()]
+    crashed = [f"{in_list(arm)} {number(sum(seen))}" for arm in slowest if sum(seen := values(summary, arm, "crashes"))]
+    return f"Slowest step / healthy median: {', '.join(told)}; crashes: {', '.join(crashed) or 'none'}"
 
 
 def healthy_sentence(summary: Mapping[str, Any]) -> str:
@@ -94,7 +104,7 @@ def lost_title(summary: Mapping[str, Any]) -> str:
     """Lost job time of each arm, median of the repeats, and who was better; overlapping ranges are no clear difference."""
     arms = {arm: values(summary, arm, "lost_job_time_s") for arm in summary["arms"]}
     medians = {arm: float(summary["arms"][arm]["lost_job_time_s"]["median"]) for arm, seen in arms.items() if seen}
-    apart = _apart([seen for seen in arms.values() if seen])
+    apart = _apart([arms[arm] for arm in {choose(medians, key=lambda arm: medians[arm]) for choose in (min, max)}]) if medians else True
     several = any(len(seen) > 1 for seen in arms.values())
     return _ranking(summary, "Job time lost" + " (median of the repeats)" * several, medians, "less", apart)
 

@@ -13,7 +13,7 @@ import jinja2
 from matplotlib.figure import Figure
 
 from testbed.files import write_text
-from testbed.report import context, denylist, findings, findings_head, findings_streams, step_goodput, style
+from testbed.report import comparison_page, context, denylist, findings, findings_head, findings_streams, routing_words, step_goodput, style
 from testbed.report import statistics as stats
 from testbed.report.link_table import link_rows
 from testbed.report.metrics import METRICS
@@ -48,8 +48,10 @@ def write_page(data: RunData, summary: dict[str, Any], pictures: Mapping[str, by
 
 def render(data: RunData, summary: dict[str, Any], pictures: Mapping[str, bytes]) -> str:
     """The whole page; every string from the run is escaped by the template."""
-    shown = [(name, base64.b64encode(png).decode("ascii"), CAPTIONS[name]) for name, png in pictures.items()]
-    return template("report.html.j2").render(**page(data, summary), pictures=shown)
+    shown = {name: (name, base64.b64encode(png).decode("ascii"), CAPTIONS[name]) for name, png in pictures.items()}
+    values = page(data, summary)
+    first = [shown.pop(name) for name in comparison_page.PICTURES if name in shown] if values["comparison"] else []
+    return template("report.html.j2").render(**values, compared_pictures=first, pictures=list(shown.values()))
 
 
 def template(name: str) -> jinja2.Template:
@@ -75,7 +77,8 @@ def page(data: RunData, summary: dict[str, Any]) -> dict[str, Any]:
         "errors": errors(data),
         "findings": [*findings_head.findings(summary), *filter(None, [context.hold_sentence(data)]), *denylist.sentences(data)],
         "arms": [(arm, context.label(arm)) for arm in summary["arms"]],
-        "metric_rows": metric_rows(summary), "fault_rows": fault_rows(data, summary),
+        "comparison": comparison_page.comparison_of(data, summary), "metric_rows": metric_rows(summary),
+        "fault_rows": fault_rows(data, summary),
         "kind_rows": [] if streams else group_rows(summary, "by_kind"),
         "tier_rows": [] if streams else group_rows(summary, "by_tier"), "streams": streams,
         "allowed": [allowed(run, data.scenario) for run in context.first_runs(data)],
@@ -225,7 +228,7 @@ def allowed(run: ArmRun, scenario: Mapping[str, Any]) -> dict[str, Any]:
         "datapath": context.datapath(run),
         "links": link_rows(run.info.get("fabric")),
         "transport": [(name, str(value), name in given) for name, value in context.transport_parameters(run).items()],
-        "bgp": _table(context.bgp_parameters(run)),
+        "bgp": _table(routing_words.bgp_parameters(run)),
     }
 
 

@@ -16,7 +16,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from testbed.percentile import percentile
 from testbed.report import findings, style
 from testbed.report import statistics as stats
-from testbed.report.context import label
+from testbed.report.context import FEW_ARMS, label
 from testbed.report.model import ArmRun, JobStep
 from testbed.report.reading import RunData
 
@@ -36,7 +36,7 @@ def step_times(data: RunData, summary: Mapping[str, Any], footer: Sequence[str])
     """Every step of every arm over time, on one time axis and one (log) scale; the first repeat in full colour, the others light."""
     arms = {arm: runs for arm, runs in data.arms.items() if runs}
     everything = [run for runs in arms.values() for run in runs]
-    heights = [2.7] * max(1, len(arms))
+    heights = [2.7 if len(arms) <= FEW_ARMS else 1.75] * max(1, len(arms))
     figure = style.frame(findings.steps_title(summary), footer, 1.1 + sum(heights))
     missed = {arm: missed_faults(summary, arm, runs[0].repeat) for arm, runs in arms.items()}
     legend = _step_legend(everything) + [style.missed_handle()] * any(missed.values()) if arms else []
@@ -172,7 +172,7 @@ def stall_distribution(data: RunData, summary: Mapping[str, Any], footer: Sequen
         style.say_nothing_to_show(axes, "no stall can be computed: no arm has complete steps")
         return figure
     for arm, found in stalls.items():
-        _ccdf(axes, arm, found)
+        _ccdf(axes, arm, found, named=len(stalls) <= FEW_ARMS)
     _ccdf_axes(axes, list(stalls.values()))
     return figure
 
@@ -189,8 +189,9 @@ def _ccdf_handle(arm: str, stalls: Sequence[float]) -> Line2D:
     return Line2D([], [], color=look.colour, linestyle=look.line, marker=look.marker, linewidth=2, label=words)
 
 
-def _ccdf(axes: Axes, arm: str, stalls: Sequence[float]) -> None:
-    """At x: the share of all steps that stalled for x or longer; drawn from the smallest measurable stall on."""
+def _ccdf(axes: Axes, arm: str, stalls: Sequence[float], named: bool) -> None:
+    """At x: the share of all steps that stalled for x or longer; drawn from the smallest measurable stall on. `named`: whether the marks
+    have words, which would lie on one another where there are many arms."""
     look, count = style.arm_style(arm), len(stalls)
     points = [(stall, 1 - index / count) for index, stall in enumerate(stalls) if stall >= MEASURABLE_STALL_S]
     if points:
@@ -201,7 +202,7 @@ def _ccdf(axes: Axes, arm: str, stalls: Sequence[float]) -> None:
         marks.setdefault(percentile(stalls, share) or 0.0, []).append(name)
     for value, names in marks.items():
         if value >= MEASURABLE_STALL_S:
-            _mark(axes, " = ".join(names), value, sum(stall >= value for stall in stalls) / count, look)
+            _mark(axes, " = ".join(names) if named else "", value, sum(stall >= value for stall in stalls) / count, look)
 
 
 def _mark(axes: Axes, name: str, value: float, share: float, look: style.ArmStyle) -> None:

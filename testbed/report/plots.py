@@ -24,7 +24,7 @@ CAPTIONS = {
     ),
     "stalls": (
         "Distribution of stalls over all steps and repeats (log axes): at each x, the share of steps that stalled at least that long. "
-        "Steps without a measurable stall cannot be drawn on a log axis; the legend tells their share."
+        "Marks: P50, P99 and P100. Steps without a measurable stall cannot be drawn on a log axis; the legend tells their share."
     ),
     "lost": (
         "Job time that was lost against a job of healthy steps only. Bars are means, because only means add up to stalls + crashes; each "

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from testbed.report.model import ArmRun, Event, FaultInterval
-from testbed.scenario.derived_links import SWITCHING_OF_ARM
+from testbed.scenario.derived_links import SWITCHING_OF_ARM, TRANSPORT_OF_ARM
 
 ROUTED = ("frr", "ovs-bgp")
 """Kinds of switching whose tables routing changes."""
@@ -62,7 +62,8 @@ class FaultRouting:
     """What routing did while one fault was on, in one arm and repeat; what it did at the fault's end is not in it.
 
     `fib_first_s` and `fib_last_s` count from the fault's effect to the first and the last change of any switch's FIB; None without one.
-    `reasons`: how many ends of sessions went down, by the router's word for why. Counts are None where the history does not tell them.
+    `session_losses` and `reasons` (the router's word for why) are those of sessions over links that the fault touches. `shared`: another
+    fault began or ended meanwhile, so messages and changes cannot be told apart. Counts are None where the history does not tell them.
     """
 
     updates: float | None = None
@@ -72,6 +73,7 @@ class FaultRouting:
     fib_first_s: float | None = None
     fib_last_s: float | None = None
     reasons: Mapping[str, int] = field(default_factory=dict)
+    shared: bool = False
 
 
 def routing_under(run: ArmRun, fault: FaultInterval) -> FaultRouting:
@@ -80,17 +82,41 @@ def routing_under(run: ArmRun, fault: FaultInterval) -> FaultRouting:
         return FaultRouting()
     during = [event for event in run.events if fault.from_s <= float(event["t_s"]) < fault.until_s(run.duration_s)]
     told = message_counts(during) if tells_messages(run) else {}
+    lost = [event for event in _lost_sessions(during) if _of_fault(fault, event)]
     changed = [max(0.0, float(event["t_s"]) - fault.begin_s) for event in _fib(during)]
     return FaultRouting(
-        told.get("bgp_updates"), told.get("bgp_withdrawals"), told.get("session_losses"), float(len(changed)),
+        told.get("bgp_updates"), told.get("bgp_withdrawals"), float(len(lost)) if told else None, float(len(changed)),
         min(changed, default=None), max(changed, default=None),
-        dict(Counter(str(event.get("reason") or "unknown") for event in _lost_sessions(during))),
+        dict(Counter(str(event.get("reason") or "unknown") for event in lost)), _is_shared(run, fault),
     )  # fmt: skip
 
 
+def _of_fault(fault: FaultInterval, session: Event) -> bool:
+    """Whether a session runs over a link that the fault touches, or to the switch that it is about."""
+    ends = (str(session.get("node")), str(session.get("peer")))
+    return fault.target in ends or any(fault.touches("-".join(pair)) for pair in (ends, ends[::-1]))
+
+
+def _is_shared(run: ArmRun, fault: FaultInterval) -> bool:
+    others = [other for other in run.faults if other.id != fault.id and other.happened]
+    moments = [moment for other in others for moment in (other.begin_s, other.until_s(run.duration_s))]
+    return any(fault.from_s <= moment < fault.until_s(run.duration_s) for moment in moments)
+
+
+def retired_under(run: ArmRun, fault: FaultInterval) -> float | None:
+    """How many EVs became ASSUMED_BAD while the fault was on, whether or not their paths are known; None without MRC."""
+    if TRANSPORT_OF_ARM.get(run.arm) != "mrc" or not fault.happened or not run.events:
+        return None
+    until_s = fault.until_s(run.duration_s)
+    gone = [event for event in run.named("ev_state") if event.get("to") == "ASSUMED_BAD" and fault.from_s <= float(event["t_s"]) < until_s]
+    return float(len({(event.get("source"), event.get("peer"), event.get("ev")) for event in gone}))
+
+
 def routing_rows(run: ArmRun) -> dict[str, dict[str, Any]]:
-    """By fault, for summary.json."""
-    return {fault.id: {"routing": asdict(routing_under(run, fault))} for fault in run.faults}
+    """By fault, for summary.json: what routing did, and how many EVs the senders left."""
+    return {
+        fault.id: {"routing": asdict(routing_under(run, fault)), "retired": retired_under(run, fault)} for fault in run.faults
+    }  # fmt: skip
 
 
 def reasons_of(entries: Sequence[Mapping[str, Any]]) -> list[str]:

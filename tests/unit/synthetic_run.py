@@ -73,6 +73,11 @@ def make_run(root: Path, *, seed: int = 1, mrc_stall_s: float = 0.0, rc_stalls: 
     return run
 
 
+def make_arm(folder: Path, *, seed: int, stalls: dict[str, float]) -> None:
+    """One arm and repeat of the same story: `<arm>/<repeat>/` with these stalls; what its arm.json tells of the fabric is of MRC or RC."""
+    _arm(folder, random.Random(seed), stalls, crash_at_s=None)
+
+
 def _arm(folder: Path, rng: random.Random, stalls: dict[str, float], crash_at_s: float | None) -> None:
     folder.mkdir(parents=True)
     mrc = folder.parent.name == "mrc"

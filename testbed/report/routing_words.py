@@ -1,0 +1,82 @@
+"""The options of an arm's routing, and what they say in words. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from testbed.report.model import ArmRun
+
+# What a picture's footer tells of BGP: options of FRR (testbed/routing), and of the controller (testbed/pathvector).
+BGP_TIMERS = (
+    "profile", "preset", "keepalive_s", "hold_s", "connect_retry_s", "advertisement_interval_s", "coalesce_ms", "fast_external_failover",
+    "carrier_delay_s", "process_s", "batch_s", "mrai_s", "fib_base_s", "fib_prefix_s", "hash_policy", "ecmp_width",
+)  # fmt: skip
+
+
+def bgp_parameters(run: ArmRun) -> dict[str, Any]:
+    """The BGP options that the arm's fabric reports, wherever in its manifest they are; empty for an arm without BGP."""
+    for table in tables(run.info.get("fabric")):
+        if "hold_s" in table:
+            return dict(table)
+    return {}
+
+
+def tables(value: Any) -> Iterator[Mapping[str, Any]]:
+    """A table and all tables inside it."""
+    if isinstance(value, Mapping):
+        yield value
+        for entry in value.values():
+            yield from tables(entry)
+
+
+def bfd_s(options: Mapping[str, Any]) -> float | None:
+    """Seconds without a packet after which BFD ends a session; None without BFD."""
+    interval_ms, interval_s, multiplier = (_number(options.get(name)) for name in ("bfd_interval_ms", "bfd_interval_s", "bfd_multiplier"))
+    interval = interval_ms / 1e3 if interval_ms else interval_s
+    return interval * (multiplier or 1) if interval else None
+
+
+def detection_s(options: Mapping[str, Any]) -> float | None:
+    """Seconds until a session over a link that silently loses all packets goes down: BFD's, else the hold time; None without BGP."""
+    return bfd_s(options) or _number(options.get("hold_s"))
+
+
+def _number(value: Any) -> float | None:
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def detection_words(options: Mapping[str, Any]) -> str:
+    """What finds a silent failure, and after how long; empty without BGP."""
+    bfd, hold_s = bfd_s(options), _number(options.get("hold_s"))
+    return f"BFD ({bfd:g} s)" if bfd else f"BGP's hold timer ({hold_s:g} s)" if hold_s else ""
+
+
+def setting(name: str, value: Any) -> str:
+    """A parameter for people: hold_s = 9 becomes "hold 9 s"."""
+    stem, _, unit = name.rpartition("_")
+    if unit in ("s", "ms") and isinstance(value, int | float):
+        return f"{stem.replace('_', ' ')} {value:g} {unit}"
+    shown = {True: "on", False: "off"}[value] if isinstance(value, bool) else value
+    return f"{name.replace('_', ' ')} {shown}"
+
+
+def bgp_line(runs: Sequence[ArmRun], names: Mapping[str, str]) -> str:
+    """The BGP options as configured, once for all arms that share them; nothing without a BGP arm."""
+    groups: dict[str, list[str]] = {}
+    for run in runs:
+        if options := bgp_parameters(run):
+            groups.setdefault(_options_text(options), []).append(names.get(run.arm, run.arm))
+    if len(groups) == 1:
+        return f"BGP: {next(iter(groups))}"
+    return "; ".join(f"BGP of {', '.join(arms)}: {text}" for text, arms in groups.items())
+
+
+def _options_text(options: Mapping[str, Any]) -> str:
+    shown = [setting(name, options[name]) for name in BGP_TIMERS if options.get(name) not in (None, "")]
+    return ", ".join([*shown, _bfd_text(options)])
+
+
+def _bfd_text(options: Mapping[str, Any]) -> str:
+    total_s = bfd_s(options)
+    return f"BFD {total_s:g} s ({options.get('bfd_multiplier')} intervals)" if total_s else "no BFD"
