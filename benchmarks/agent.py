@@ -2,6 +2,8 @@
 
     sudo python -m benchmarks.agent [--rounds 3] [--seconds 3] [--transports mrc,rc] [--link-mbps 50] [--profile]
 
+Transports: `mrc`, `rc`, and `mrc-ecmp`, MRC without its outer header.
+
 Prints one JSON object. Each round measures iperf3 and then each transport, so that they share the machine's minute; of the rounds it tells
 median, least and greatest. `target_met`: at least 15,000 data packets a second in the median round (without `--link-mbps`).
 
@@ -42,7 +44,9 @@ def measure(transport: str, seconds: float, link_mbps: float, reference: bool = 
     with lab(2, profiles=profiles) as net:
         if link_mbps:
             shape(net, link_mbps)
-        net.connect(net.streams(transport, [{"from": "h1", "to": "h2"}], MESSAGE_BYTES))
+        name, _, forwarding = transport.partition("-")
+        more = {"forwarding": forwarding} if forwarding else {}
+        net.connect(net.streams(name, [{"from": "h1", "to": "h2"}], MESSAGE_BYTES, **more))
         other = iperf3(net, min(seconds, 3.0)) if reference else None
         softirq_before_s, begin = softirq_s(), net.start()
         time.sleep(max(0.0, begin + seconds - time.monotonic()))

@@ -105,6 +105,7 @@ class SocketSettings:
 
 # MRC's data is trimmable; RC's and TCP's is best effort.
 DATA_DSCP = {"mrc": wire.DSCP_TRIMMABLE, "rc": 0, "tcp": 0}
+USID, ECMP = FORWARDING = ("usid", "ecmp")
 
 
 @dataclass(frozen=True)
@@ -126,7 +127,7 @@ class Deny:
 
 @dataclass(frozen=True)
 class Config:
-    """What one agent is and does."""
+    """What one agent is and does. `forwarding`: what chooses MRC's paths, the sender (`usid`) or the routers' hash (`ecmp`)."""
 
     host: str
     rank: int
@@ -140,6 +141,7 @@ class Config:
     seed: int
     sockets: SocketSettings = field(default_factory=lambda: SocketSettings(0))
     deny: Deny = field(default_factory=Deny)
+    forwarding: str = USID
 
     @property
     def ports(self) -> list[int]:
@@ -173,8 +175,9 @@ def parse_line(line: bytes) -> tuple[str, Fields]:
 def parse_config(fields: Fields) -> Config:
     """The `config` command."""
     fields.refuse_unknown(
-        "cmd", "host", "rank", "transport", "params", "job", "addresses", "send_to", "receive_from", "files", "seed", "sockets", "deny"
-    )
+        "cmd", "host", "rank", "transport", "params", "job", "addresses", "send_to", "receive_from", "files", "seed", "sockets", "deny",
+        "forwarding",
+    )  # fmt: skip
     transport = fields.text("transport")
     if transport not in DATA_DSCP:
         raise UsageError(f"$.transport is {transport!r:.80}: give one of {', '.join(DATA_DSCP)}")
@@ -191,7 +194,15 @@ def parse_config(fields: Fields) -> Config:
         seed=fields.whole("seed", -(1 << 63), 1 << 64),
         sockets=_sockets(fields.object("sockets"), transport),
         deny=_denied(fields.object("deny"), on=True),
+        forwarding=_forwarding(fields),
     )
+
+
+def _forwarding(fields: Fields) -> str:
+    forwarding = fields.text("forwarding") if "forwarding" in fields.raw else USID
+    if forwarding not in FORWARDING:
+        raise UsageError(f"$.forwarding is {forwarding!r:.80}: give one of {', '.join(FORWARDING)}")
+    return forwarding
 
 
 def _peers(fields: Fields, key: str, transport: str) -> tuple[PeerSpec, ...]:
@@ -201,7 +212,16 @@ def _peers(fields: Fields, key: str, transport: str) -> tuple[PeerSpec, ...]:
     for at, peer in enumerate(peers):
         if transport == "mrc" and not peer.paths:
             raise UsageError(f"{fields.where}.{key}[{at}].paths is empty: give at least one path to {peer.name}")
+        if transport == "mrc":
+            _refuse_gaps(peer, f"{fields.where}.{key}[{at}].paths")
     return peers
+
+
+def _refuse_gaps(peer: PeerSpec, where: str) -> None:
+    """Whoever hears an EV finds its path by the number alone (hosts.core.PathSpec)."""
+    numbers, count = [path.ev for path in peer.paths], len(peer.paths)
+    if numbers[0] % count or numbers != list(range(numbers[0], numbers[0] + count)):
+        raise UsageError(f"{where} have the EVs {numbers!r:.80}: number them on from a multiple of {count}")
 
 
 def _peer(peer: Fields) -> PeerSpec:

@@ -16,7 +16,8 @@ Item = TypeVar("Item")
 class Transmit(NamedTuple):
     """One packet to send: ``header + payload + trailer`` to `destination` out of NIC port `port`.
 
-    For MRC the bytes are the inner IPv6 packet (the kernel writes the outer header, next header 41) and `destination` is the uSID list;
+    For MRC the bytes are the inner IPv6 packet (the kernel writes the outer header, next header 41) and `destination` is the uSID list, or
+    they are all that is sent, and `destination` is the peer's address (hosts/ecmp_network.py);
     for RoCE RC they are the UDP payload and `destination` is the peer's address. `source_port` matters to RC only, `again` to MRC: data
     that was sent before has a DSCP of its own.
     """
@@ -47,7 +48,11 @@ class QpError(NamedTuple):
 
 @dataclass(frozen=True)
 class PathSpec:
-    """One path towards a peer, as the topology gives it: `port` is the NIC port here, `peer_port` the one at the peer."""
+    """One path towards a peer, as the topology gives it: `port` is the NIC port here, `peer_port` the one at the peer.
+
+    `ev`: the number of its first EV. A peer's paths are numbered on from a multiple of their number, so that path i has all EVs that are i
+    modulo that. Where routers hash EVs nobody knows where one leads: each is a path of its own then, without links.
+    """
 
     ev: int
     port: int

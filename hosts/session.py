@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from hosts.commands import Config, Deny, Start
+from hosts.commands import ECMP, Config, Deny, Start
 from hosts.core import Core, Event, PeerSpec, taken
+from hosts.ecmp_network import EcmpNetwork
 from hosts.jobs import make_job
 from hosts.ports import PortWatch, first_news, watch
 from hosts.rc import RcCore, RcParams
@@ -328,6 +329,8 @@ def _transport(
 
     mrc = MrcParams.from_mapping(config.params)
     core = MrcCore(config.host, config.address, mrc, send_to, receive_from, region, seed)
+    if config.forwarding == ECMP:
+        return core, EcmpNetwork(config.host, config.address, config.ports, config.sockets)
     return core, MrcNetwork(config.host, config.ports, config.sockets)
 
 

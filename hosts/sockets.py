@@ -1,4 +1,7 @@
-"""The agent's sockets: raw IPv6-in-IPv6 a NIC port for MRC, UDP for RoCE RC. Nothing here blocks, and nothing needs neighbour discovery."""
+"""The agent's sockets: raw IPv6-in-IPv6 a NIC port for MRC (without the outer header: ecmp_network.py), UDP for RoCE RC.
+
+Nothing here blocks, and nothing needs neighbour discovery.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import ctypes
 import errno
 import os
 import socket
+import stat
 import struct
 import sys
 from collections import Counter, deque
@@ -26,6 +30,7 @@ SO_SNDBUFFORCE, SO_RCVBUFFORCE, SO_ATTACH_FILTER = 32, 33, 26
 IPV6_DONTFRAG = 62
 IPV6_MTU_DISCOVER, IPV6_PMTUDISC_INTERFACE = 23, 4
 TCLASS_SPACE = socket.CMSG_SPACE(struct.calcsize("i"))
+SOL_PACKET, PACKET_STATISTICS = 263, 6
 BPF_RET_NOTHING = (ctypes.c_ubyte * 8)(0x06)  # the classic BPF program `ret #0`
 
 # The network, or this host's own port to it, is not there: the packet is lost, as it would be behind a cut link.
@@ -140,7 +145,7 @@ class MrcNetwork:
         for port in ports:
             data = _raw_socket(f"{host}-eth{port}", settings.data_dscp, ECT0, settings)
             control = _raw_socket(f"{host}-eth{port}", settings.control_dscp, NOT_ECT, settings)
-            _receive_nothing(control)
+            receive_nothing(control)
             self.readers[data.fileno()] = Reader(data, port)
             bare, again = _class_of(settings.data_dscp, NOT_ECT), _class_of(settings.again_dscp, ECT0)
             self._data[port], self._control[port] = Outlet(data, 0, self.counters, bare, again), Outlet(control, 0, self.counters)
@@ -168,7 +173,7 @@ class RcNetwork:
     def __init__(self, address: str, settings: SocketSettings, on_marked: Callable[[], None] | None = None) -> None:
         self.counters: Counter[str] = Counter()
         self._address, self._settings, self._data_ecn = address, settings, NOT_ECT if on_marked is None else ECT0
-        receiver = _udp_socket(address, UDP_PORT, settings.control_dscp, NOT_ECT, settings)
+        receiver = udp_socket(address, UDP_PORT, settings.control_dscp, NOT_ECT, settings)
         if on_marked is not None:
             receiver.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_RECVTCLASS, 1)
         self.readers: dict[int, Reader] = {receiver.fileno(): Reader(receiver, 0, on_marked)}
@@ -179,7 +184,7 @@ class RcNetwork:
         outlet = self._outlets.get(packet.source_port)
         if outlet is None:
             dscp, ecn = (self._settings.control_dscp, NOT_ECT) if packet.control else (self._settings.data_dscp, self._data_ecn)
-            sock = _udp_socket(self._address, packet.source_port, dscp, ecn, self._settings)
+            sock = udp_socket(self._address, packet.source_port, dscp, ecn, self._settings)
             outlet = self._outlets[packet.source_port] = Outlet(sock, UDP_PORT, self.counters)
         return outlet.send(packet)
 
@@ -212,16 +217,24 @@ def _class_of(dscp: int, ecn: int) -> tuple[Ancillary, ...]:
 
 
 def _raw_socket(device: str, dscp: int, ecn: int, settings: SocketSettings) -> socket.socket:
-    try:
-        sock = socket.socket(socket.AF_INET6, socket.SOCK_RAW, PROTOCOL_IPV6)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, device.encode() + b"\0")
-    except OSError as error:
-        raise HostError(f"a raw IPv6 socket on {device}: {error.strerror}: the agent needs root and that interface") from error
-    _prepare(sock, _traffic_class(dscp, ecn), settings, settings.send_buffer_bytes // RAW_SEND_BUFFERS)
+    sock = send_socket(device, PROTOCOL_IPV6, settings, settings.send_buffer_bytes // RAW_SEND_BUFFERS)
+    sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_TCLASS, _traffic_class(dscp, ecn))
     return sock
 
 
-def _udp_socket(address: str, port: int, dscp: int, ecn: int, settings: SocketSettings) -> socket.socket:
+def send_socket(device: str, protocol: int, settings: SocketSettings, send_buffer_bytes: int) -> socket.socket:
+    """A raw IPv6 socket of that protocol that sends out of `device`."""
+    try:
+        sock = socket.socket(socket.AF_INET6, socket.SOCK_RAW, protocol)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, device.encode() + b"\0")
+    except OSError as error:
+        raise HostError(f"a raw IPv6 socket on {device}: {error.strerror}: the agent needs root and that interface") from error
+    _prepare(sock, 0, settings, send_buffer_bytes)
+    return sock
+
+
+def udp_socket(address: str, port: int, dscp: int, ecn: int, settings: SocketSettings) -> socket.socket:
+    """A UDP socket of that address and port, whose packets have this DSCP and ECN."""
     sock = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
     try:
         sock.bind((address, port))
@@ -245,14 +258,29 @@ def _prepare(sock: socket.socket, traffic_class: int, settings: SocketSettings, 
     sock.setsockopt(socket.IPPROTO_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_INTERFACE)
 
 
-def _receive_nothing(sock: socket.socket) -> None:
+def receive_nothing(sock: socket.socket) -> None:
     """A raw socket gets a copy of every packet of its protocol; one that only sends refuses them all."""
     program = struct.pack("HxxxxxxP", 1, ctypes.addressof(BPF_RET_NOTHING))
     sock.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, program)
 
 
 def socket_drops(descriptors: Iterable[int], tables: Iterable[Path] = (Path("/proc/net/raw6"), Path("/proc/net/udp6"))) -> int:
-    """Packets that the kernel dropped at these sockets because their buffers were full: last column, by inode."""
+    """Packets that the kernel dropped at these sockets because their buffers were full: last column, by inode.
+
+    Of packet sockets no table tells; the kernel counts from its last answer on, so this is asked once, at the end.
+    """
+    descriptors = list(descriptors)
     inodes = {str(os.fstat(descriptor).st_ino) for descriptor in descriptors}
     rows = (line.split() for table in tables for line in table.read_text().splitlines()[1:])
-    return sum(int(row[12]) for row in rows if row[9] in inodes)
+    return sum(int(row[12]) for row in rows if row[9] in inodes) + sum(map(_packet_socket_drops, descriptors))
+
+
+def _packet_socket_drops(descriptor: int) -> int:
+    """`tp_drops` of a packet socket (packet(7)); 0 of any other."""
+    if not stat.S_ISSOCK(os.fstat(descriptor).st_mode):
+        return 0
+    with socket.socket(fileno=os.dup(descriptor)) as sock:
+        if sock.family != socket.AF_PACKET:
+            return 0
+        _packets, drops = struct.unpack("=II", sock.getsockopt(SOL_PACKET, PACKET_STATISTICS, 8))
+    return int(drops)

@@ -151,7 +151,7 @@ class Endpoint:
         in_turn = sorted((turn, at) for group in by_port.values() for turn, at in enumerate(group))
         number = self._number()
         for _, at in in_turn[: self._params.port_update_evs]:
-            self._request(now, peer, at, PORT_STATUS_UPDATE, number)
+            self._request(now, peer, peer.paths[at].ev, PORT_STATUS_UPDATE, number)
             self.counters["port_updates_sent"] += 1
         self._updates.append(number)
 
@@ -280,9 +280,9 @@ class Endpoint:
             peer.reverse.postpone(now)
             return
         number = self._next
-        ev = peer.reverse.due(now, number)
-        if ev is not None:
-            self._request(now, peer, ev, EV_PROBE, self._number())
+        at = peer.reverse.due(now, number)
+        if at is not None:
+            self._request(now, peer, peer.paths[at].ev, EV_PROBE, self._number())
             self.counters["ev_probes_sent"] += 1
         self.counters["ev_probes_missed"] += len(peer.reverse.dead - before)
 

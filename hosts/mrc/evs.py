@@ -42,7 +42,7 @@ def spread(paths: tuple[PathSpec, ...], wanted: int, place: int = 0) -> tuple[Ev
         raise UsageError(f"a QP has at most {MOST_EVS} EVs, the same number on each plane: too few for {len(paths)} paths to one peer")
     room = dict.fromkeys(sizes, step * min(most_rounds, max(1, -(-wanted // (step * len(sizes))))))
     rounds = max(-(-room[plane] // size) for plane, size in sizes.items())
-    numbered, evs = enumerate(paths * rounds, place * rounds * len(paths)), list[Ev]()
+    numbered, evs = enumerate(paths * rounds, paths[0].ev + place * rounds * len(paths)), list[Ev]()
     for number, path in numbered:
         if room[path.plane]:
             room[path.plane] -= 1

@@ -48,7 +48,8 @@ class Probe:
 
 
 class ReversePaths:
-    """The reverse-path EV set towards one peer. EV i goes over path i modulo the number of paths; the set has at most one EV of each path.
+    """The reverse-path EV set towards one peer: `evs` are the places of paths, whose first EVs are the set. An EV's number modulo the
+    number of paths is its path's place; the set has at most one EV of each path.
 
     `forward`: the EVs of this host's send QPs to the peer, whose verdicts hold for answers too. `local_down`: mask of this host's ports
     that are down.
@@ -86,7 +87,7 @@ class ReversePaths:
         for _ in self.evs:
             self._turn = (self._turn + 1) % len(self.evs)
             if self.evs[self._turn] not in bad:
-                return self.evs[self._turn]
+                return self._paths[self.evs[self._turn]].ev
         return entropy
 
     def _bad(self) -> set[int]:
@@ -106,7 +107,8 @@ class ReversePaths:
 
     def is_denied(self, ev: int) -> bool:
         """Whether nothing of ours may be sent on this EV of the set."""
-        return ev in self._barred or any((own := evs.numbered(ev)) is not None and own.state == DENIED for evs in self.forward)
+        number = self._paths[ev].ev
+        return ev in self._barred or any((own := evs.numbered(number)) is not None and own.state == DENIED for evs in self.forward)
 
     # Probes
 
@@ -126,7 +128,7 @@ class ReversePaths:
                 self._alarm.by(self.due_at)
 
     def due(self, now: float, number: int) -> int | None:
-        """The EV to probe now, with the probe's number, or None. Calls those paths dead whose probe has waited long enough."""
+        """The path to probe now, with the probe's number, or None. Calls those paths dead whose probe has waited long enough."""
         patience_s = self._patience_s()
         for probe in self._open.values():
             if not probe.missed and now >= probe.sent_s + patience_s:

@@ -7,15 +7,17 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from hosts.commands import ECMP
 from hosts.mrc.params import MrcParams
 from hosts.rc.params import RcParams
 from hosts.tcp.params import TcpParams
 from testbed.link_settings import LinkSettings
 from testbed.pathvector.options import BgpOvsOptions
 from testbed.routing.options import BgpOptions
+from testbed.run import hashed_evs
 from testbed.scenario import Scenario
-from testbed.scenario.deny import agent_deny
-from testbed.scenario.derived_links import SWITCHING_OF_ARM, TRANSPORT_OF_ARM
+from testbed.scenario.deny import agent_deny, given_evs
+from testbed.scenario.derived_links import SWITCHING_OF_ARM, TRANSPORT_OF_ARM, USID_ARMS
 from testbed.scenario.schema_job import AllReduce, AllToAll, Streams
 from testbed.scenario.traffic import Flow, hosts_a_group, ring_order
 from topologies import Topology, addresses, usid
@@ -58,23 +60,34 @@ def transport_parameters(scenario: Scenario, arm: str) -> dict[str, Any]:
     return asdict(kind.from_mapping(given_parameters(scenario, arm)))
 
 
-def peer(topology: Topology, source: str, target: str) -> dict[str, Any]:
-    """How `source` reaches `target`: an entry of the agent protocol's `send_to` and `receive_from`."""
-    return {
-        "name": target,
-        "address": str(addresses.host_address(topology.nodes[target])),
-        "paths": [
-            {
-                "ev": number,
-                "port": path.port,
-                "destination": str(usid.destination(topology, path)),
-                "plane": path.plane,
-                "links": list(path.links),
-                "peer_port": path.far_port,
-            }
-            for number, path in enumerate(topology.paths(source, target))
-        ],
-    }
+def peer(topology: Topology, source: str, target: str, hashed: Mapping[str, int] | None = None) -> dict[str, Any]:
+    """How `source` reaches `target`: an entry of the agent protocol's `send_to` and `receive_from`.
+
+    `hashed`: `evs`, `qps` and `seed` where routers hash EVs; without it the sender names its paths.
+    """
+    paths = _named_paths(topology, source, target) if hashed is None else hashed_evs.paths(topology, source, target, **hashed)
+    return {"name": target, "address": str(addresses.host_address(topology.nodes[target])), "paths": paths}
+
+
+def _named_paths(topology: Topology, source: str, target: str) -> list[dict[str, Any]]:
+    return [
+        {
+            "ev": number,
+            "port": path.port,
+            "destination": str(usid.destination(topology, path)),
+            "plane": path.plane,
+            "links": list(path.links),
+            "peer_port": path.far_port,
+        }
+        for number, path in enumerate(topology.paths(source, target))
+    ]
+
+
+def _hashed(arm: str, params: Mapping[str, Any], seed: int) -> dict[str, int] | None:
+    """What the EVs of an arm follow from whose routers hash them; None for the other arms."""
+    if TRANSPORT_OF_ARM[arm] != "mrc" or arm in USID_ARMS:
+        return None
+    return {**given_evs(params)._asdict(), "seed": seed}
 
 
 def rank_order(scenario: Scenario, topology: Topology) -> tuple[str, ...]:
@@ -138,6 +151,7 @@ def agent_configs(
 
     A socket that holds less than the link's own queue makes the agent wait when its link is full, as a NIC does, instead of losing packets.
     """
+    hashed = _hashed(arm, params, seed)
     files = {"events": "events.jsonl", "steps": "steps.csv", "flows": "flows.csv", "paths": "paths.csv"}
     return {
         host: {
@@ -151,11 +165,12 @@ def agent_configs(
                 "outer": str(addresses.usid_address(topology.nodes[host])),
                 "inner": str(addresses.host_address(topology.nodes[host])),
             },
-            "send_to": [peer(topology, host, target) for target in share.send_to],
-            "receive_from": [peer(topology, host, source) for source in share.receive_from],
+            "send_to": [peer(topology, host, target, hashed) for target in share.send_to],
+            "receive_from": [peer(topology, host, source, hashed) for source in share.receive_from],
             "files": {kind: str(folder / f"{host}.{suffix}") for kind, suffix in files.items()},
             "seed": seed,
             "sockets": {"send_buffer_bytes": send_buffer_bytes},
+            **({"forwarding": ECMP} if hashed is not None else {}),
             **agent_deny(scenario.deny, topology, host, arm),
         }
         for rank, (host, share) in enumerate(shares(scenario, topology).items())

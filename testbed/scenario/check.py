@@ -48,7 +48,7 @@ def check(draft: Draft) -> list[Problem]:
     # MRC's defaults where its parameters make no sense
     given = given_evs(sections["transport"].mrc) if "transport" in sections and not of_transport else Evs()
     problems += of_transport
-    problems += _ev_problems(draft.faults, given, topology) if topology else []
+    problems += _ev_problems(draft.faults, given, topology, sections.get("arms", ())) if topology else []
     problems += _controller_problems(draft.faults, sections.get("arms"))
     problems += _deny_problems(sections, given, topology, hosts is not None) if topology else []
     problems += bgp_problems(sections["bgp"]) if "bgp" in sections else []
@@ -57,10 +57,11 @@ def check(draft: Draft) -> list[Problem]:
     return problems + _fit_problems(sections)
 
 
-def _ev_problems(faults: list[tuple[int, Any]], given: Evs, topology: Topology) -> Iterator[Problem]:
+def _ev_problems(faults: list[tuple[int, Any]], given: Evs, topology: Topology, arms: tuple[str, ...]) -> Iterator[Problem]:
     for index, spec in faults:
-        if message := missing_evs(getattr(spec, "evs", ()), topology, given):
-            yield Problem(("faults", index, "evs"), message, "see `testbed topo show --paths`, or set transport.mrc.evs")
+        if message := missing_evs(getattr(spec, "evs", ()), topology, given, arms):
+            hint = "see `testbed topo show --paths`, set transport.mrc.evs, or leave an arm out"
+            yield Problem(("faults", index, "evs"), message, hint)
 
 
 def _controller_problems(faults: list[tuple[int, Any]], arms: tuple[str, ...] | None) -> Iterator[Problem]:

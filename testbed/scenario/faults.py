@@ -14,7 +14,7 @@ from typing import Any
 from testbed.errors import UsageError
 from testbed.files import write_json
 from testbed.scenario.deny import Evs, given_evs
-from testbed.scenario.derived_links import CONTROLLER_ARMS
+from testbed.scenario.derived_links import CONTROLLER_ARMS, TRANSPORT_OF_ARM, USID_ARMS
 from testbed.scenario.kinds import KINDS, may_overlap, slowed_bps
 from testbed.scenario.model import Scenario
 from testbed.scenario.problems import Place, Problem, ScenarioInvalid, did_you_mean
@@ -227,10 +227,12 @@ def _replay_problems(faults: list[Fault], scenario: Scenario, topology: Topology
     return problems + [Problem((faults[at].id,), f"overlaps with {faults[other].id} on {where}") for at, other, where in overlaps(faults)]
 
 
-def missing_evs(evs: Sequence[int], topology: Topology, given: Evs) -> str | None:
+def missing_evs(evs: Sequence[int], topology: Topology, given: Evs, arms: Collection[str]) -> str | None:
     """What is wrong with EVs that no pair of hosts has: a loss of these would do nothing, and not say so."""
     if not evs or len(topology.hosts) < 2:
         return None
+    if hashed := [arm for arm in arms if TRANSPORT_OF_ARM[arm] == "mrc" and arm not in USID_ARMS]:
+        return f"the EVs of {hashed[0]} have drawn numbers: a fault that names EVs would hit none there"
     try:
         limit = given.most(topology)
     except UsageError as error:
@@ -244,7 +246,7 @@ def _misfits(fault: Fault, scenario: Scenario, topology: Topology, job_hosts: Co
         return [Problem((fault.id,), message, CONTROLLER_HINT)]
     if fault.kind == "host-slow" and fault.target not in job_hosts:
         return [Problem((fault.id,), idle_host(fault.target))]
-    if message := missing_evs(fault.params.get("evs", ()), topology, given_evs(scenario.transport.get("mrc", {}))):
+    if message := missing_evs(fault.params.get("evs", ()), topology, given_evs(scenario.transport.get("mrc", {})), scenario.arms):
         return [Problem((fault.id,), message)]
     if fault.kind == "rate":
         try:
