@@ -47,6 +47,8 @@ class Check:
 COMPILE_HINT = "apt install clang libbpf-dev linux-libc-dev"
 COMPILES, PORT = "link program compiles", "link program on a port"
 PORT_HINT = "the kernel needs CONFIG_BPF_SYSCALL and CONFIG_NET_CLS_BPF, and to be 5.12 or later"
+OPENFLOW = "OpenFlow library"
+OPENFLOW_HINT = "`sudo ./testbed.sh setup` without TESTBED_WITHOUT_RYU installs Ryu; or take os-ken (docs/install.md)"
 PRIVILEGE_HINT = (
     "root here is not allowed to: it needs CAP_SYS_ADMIN, CAP_NET_ADMIN and CAP_BPF of the machine itself, "
     "so a user namespace or a plain container will not do, a VM or a privileged container will"
@@ -108,7 +110,7 @@ FEATURES = (
 def checks() -> list[Check]:
     """Every check, in a fixed order. Needs no root itself, but without root no feature can be tried, and says so."""
     features = _features() if os.geteuid() == 0 else []
-    return [_root(), *map(_program, PROGRAMS), *features, *_link_program(features)]
+    return [_root(), *map(_program, PROGRAMS), _openflow(), *features, *_link_program(features)]
 
 
 def require(arms: Collection[str]) -> None:
@@ -133,6 +135,15 @@ def _program(entry: tuple[str, str, str, bool]) -> Check:
     found = _in_folders(name, FRR_FOLDERS) if package == "frr" else shutil.which(name)
     detail = found or f"not installed; for {purpose}"
     return Check(name, found is not None, detail, f"apt install {package}", required, _arms(SWITCHING_OF_PURPOSE.get(purpose, ())))
+
+
+def _openflow() -> Check:
+    """What the controller of `rc-bgp-ovs` speaks OpenFlow with: imported as it would be, in a process of its own."""
+    trial = "from testbed.controller import openflow; print(openflow.told(openflow.find(openflow.asked())))"
+    search = os.pathsep.join(filter(None, [str(Path(__file__).resolve().parents[1]), os.environ.get("PYTHONPATH")]))
+    done = run_any([sys.executable, "-W", "ignore", "-c", trial], "looking for Ryu", env={**os.environ, "PYTHONPATH": search})
+    said = (done.stdout if done.returncode == 0 else done.stderr).strip().splitlines() or [f"status {done.returncode}"]
+    return Check(OPENFLOW, done.returncode == 0, said[-1], OPENFLOW_HINT, False, _arms(("ovs-bgp",)))
 
 
 def _arms(switching: Collection[str]) -> tuple[str, ...]:

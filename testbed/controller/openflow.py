@@ -41,16 +41,15 @@ class Library:
 
 
 def asked() -> str:
-    """What the environment asks for; UsageError for what there is not."""
-    found = os.environ.get(VARIABLE, "ryu")
-    if found not in CHOICES:
-        raise UsageError(f"{VARIABLE}={found}: choose one of {', '.join(CHOICES)}")
-    return found
+    """What the environment asks for, not checked yet."""
+    return os.environ.get(VARIABLE, "ryu")
 
 
 def find(wanted: str) -> Library:
-    """The library to be used; HostError if it is not installed, or cannot be imported on this Python."""
-    said = []
+    """The library to be used. UsageError for a name that there is not, HostError for one that cannot be imported here."""
+    said: list[str] = []
+    if wanted not in CHOICES:
+        raise UsageError(f"{VARIABLE}={wanted}: choose one of {', '.join(CHOICES)}")
     for name in MODULES if wanted == "auto" else (wanted,):
         try:
             _module(name, "controller.ofp_handler")
@@ -58,6 +57,12 @@ def find(wanted: str) -> Library:
         except ImportError as error:
             said.append(f"{name}: {error}")
     raise HostError(f"no OpenFlow library for the controller: {'; '.join(said)}; install it with `./testbed.sh setup`, see docs/install.md")
+
+
+def told(library: Library) -> str:
+    """In words, for people: a library in another's place is never silent."""
+    instead = "" if library.asked in (library.name, "auto") and library.name == "ryu" else f" ({VARIABLE}={library.asked})"
+    return f"{library.name} {library.version}{instead}"
 
 
 def _module(name: str, path: str) -> Any:

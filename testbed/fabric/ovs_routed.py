@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from topologies import Topology, ecmp, usid
 
 SETTLE_TIMEOUT_S = 30.0
 _POLL_S = 0.1
+_MOST_TOLD = 4
 
 
 class OvsEcmpSwitching(OvsSwitching):
@@ -137,19 +138,20 @@ class OvsBgpSwitching(OvsEcmpSwitching):
         kind, params = self._topology.kind, self._topology.params
         return Config(kind, params, asdict(self._options), seed, socket="", events="", switches=(), library=openflow.asked())
 
+    def unsettled(self) -> list[str]:
+        """Every flow that differs from the settled tables."""
+        return [f"{name}: {line}" for name, switch in self._switches.items() for line in self._differences(name, switch)]
+
+    def _differences(self, name: str, switch: OvsSwitch) -> list[str]:
+        if not switch.running:
+            return ["it is not running"]
+        return usid.differences((*self._tables[name], keepalive.RULE), switch.ask(["dump-flows"]))
+
     def _require_settled(self) -> None:
         """HostError unless every switch has exactly the settled tables; the controller may still be at it."""
         deadline = time.monotonic() + SETTLE_TIMEOUT_S
-        while wrong := dict(self._unsettled()):
+        while wrong := self.unsettled():
             if time.monotonic() > deadline:
-                told = "; ".join(f"{switch}: {lines[0]}" for switch, lines in wrong.items())
-                raise HostError(
-                    f"tables are not as BGP settles, {SETTLE_TIMEOUT_S:g} s after the start: {told}; see {self._controller.log}"
-                )
+                told = f"{'; '.join(wrong[:_MOST_TOLD])} ({len(wrong)} in all); see {self._controller.log}"
+                raise HostError(f"tables are not as BGP settles, {SETTLE_TIMEOUT_S:g} s after the start: {told}")
             time.sleep(_POLL_S)
-
-    def _unsettled(self) -> Iterable[tuple[str, list[str]]]:
-        for name, switch in self._switches.items():
-            wanted = (*self._tables[name], keepalive.RULE)
-            if lines := usid.differences(wanted, switch.ask(["dump-flows"])):
-                yield name, lines
