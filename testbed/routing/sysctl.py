@@ -24,6 +24,7 @@ class Setting:
 
 # Same for every router; sources: FRR manual "IPv6 forwarding", kernel Documentation/networking/ip-sysctl.rst.
 COMMON = (
+    Setting("ipv6/conf/all/disable_ipv6", "0"),
     Setting("ipv6/conf/all/forwarding", "1"),
     Setting("ipv6/conf/all/keep_addr_on_down", "1"),
     Setting("ipv6/conf/default/keep_addr_on_down", "1"),
@@ -40,16 +41,23 @@ COMMON = (
     Setting("ipv6/conf/default/accept_ra", "0"),
     Setting("ipv6/conf/all/accept_redirects", "0"),
     Setting("ipv6/conf/default/accept_redirects", "0"),
+    # Loose or strict reverse path filtering would drop what comes in by another port than answers go out by. IPv6 has no such setting in
+    # the kernel (netfilter's rpfilter would be its place, and there is no rule here); a machine's default for IPv4 is not to be inherited.
+    Setting("ipv4/conf/all/rp_filter", "0"),
+    Setting("ipv4/conf/default/rp_filter", "0"),
     # With 1 (the default) routes through next-hop objects are dumped with their next hops written out, which `fib.py` reads.
     Setting("ipv4/nexthop_compat_mode", "1", required=False),
 )
 PER_PORT = (
-    ("keep_addr_on_down", "1"),
-    ("ignore_routes_with_linkdown", "1"),
-    ("accept_dad", "0"),
-    ("dad_transmits", "0"),
-    ("accept_ra", "0"),
-    ("accept_redirects", "0"),
+    ("ipv6/conf/{}/keep_addr_on_down", "1"),
+    ("ipv6/conf/{}/ignore_routes_with_linkdown", "1"),
+    ("ipv6/conf/{}/accept_dad", "0"),
+    ("ipv6/conf/{}/dad_transmits", "0"),
+    ("ipv6/conf/{}/accept_ra", "0"),
+    ("ipv6/conf/{}/accept_redirects", "0"),
+    # Link-local addresses made of the MAC: by them `events.py` knows who sent a message.
+    ("ipv6/conf/{}/addr_gen_mode", "0"),
+    ("ipv4/conf/{}/rp_filter", "0"),
 )
 SEED = "ipv4/fib_multipath_hash_seed"  # kernel >= 6.11; for IPv4 and IPv6
 POLICY = "ipv6/fib_multipath_hash_policy"
@@ -71,7 +79,7 @@ def settings(topology: Topology, router: str, options: BgpOptions, has_seed: boo
     `skb->l4_hash`), and a UDP or TCP socket of the kernel gives it one, which a veth hands on. Then all routers choose alike again.
     """
     ports = [link.end(router) for link in topology.links_of(router)]
-    per_port = [Setting(f"ipv6/conf/{port.ifname}/{key}", value) for port in ports for key, value in PER_PORT]
+    per_port = [Setting(key.format(port.ifname), value) for port in ports for key, value in PER_PORT]
     return (*COMMON, *_hashing(topology, router, options, has_seed), *per_port)
 
 

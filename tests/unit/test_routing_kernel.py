@@ -12,7 +12,7 @@ import pytest
 from testbed import rtnetlink
 from testbed.netlink_wire import HEADER, NLM_F_REPLACE, NLMSG_DONE, NLMSG_ERROR, NetlinkError, attribute
 from testbed.routing.fib import differences, fib_of
-from testbed.routing.options import BgpOptions
+from testbed.routing.options import PROFILES, BgpOptions
 from testbed.routing.sysctl import FIELDS, POLICY, SEED, settings
 from testbed.routing.sysctl import differences as sysctl_differences
 from testbed.routing.vty import Vty, VtyError
@@ -68,6 +68,17 @@ def test_on_layer_3_no_port_is_hashed(has_seed):
 def test_every_port_of_a_router_is_set():
     wanted = values("t1_1_1", True)
     assert all(f"ipv6/conf/{link.end('t1_1_1').ifname}/ignore_routes_with_linkdown" in wanted for link in K4.links_of("t1_1_1"))
+
+
+@pytest.mark.parametrize("has_seed", [True, False])
+def test_every_setting_is_in_the_docs(has_seed, repo_root):
+    text = (repo_root / "docs/bgp.md").read_text()
+    assert [key for key in values("t1_1_1", has_seed) if f"`{key.rpartition('/')[2]}`" not in text] == []
+
+
+def test_every_option_and_profile_is_in_the_docs(repo_root):
+    text = (repo_root / "docs/bgp.md").read_text()
+    assert [name for name in (*vars(BgpOptions()), *PROFILES) if f"`{name}`" not in text and f"`bgp.{name}`" not in text] == []
 
 
 def test_a_missing_required_setting_is_named():
