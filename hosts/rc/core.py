@@ -216,8 +216,11 @@ class RcCore:
 
     def next_deadline(self) -> float | None:
         """The earliest ACK timeout, or moment at which a QP's rate lets a packet go."""
-        waiting = (qp.next_deadline() for qp in self._order if qp.error is None)
-        return min((due for due in waiting if due is not None), default=None)
+        if self._params.dcqcn:
+            waiting = [due for qp in self._order if (due := qp.next_deadline()) is not None]
+        else:
+            waiting = [qp.deadline for qp in self._order if qp.deadline is not None]
+        return min(waiting) if waiting else None
 
     def on_timer(self, now: float) -> None:
         """Runs the ACK timeouts that are due."""
@@ -230,14 +233,14 @@ class RcCore:
 
     def take_errors(self) -> list[QpError]:
         """Pairs of hosts whose QPs failed since the last call: one QP's error fails them all."""
-        failed = [pair for pair in self._pairs.values() if pair.error is not None and not pair.error_taken]
+        failed = [pair for pair in self._pairs.values() if pair.shared.error is not None and not pair.error_taken]
         for pair in failed:
             pair.error_taken = True
         return [QpError(pair.peer, pair.error or "") for pair in failed]
 
     def take_events(self) -> list[Event]:
         """`rc_timeout`, `rc_nak` and `qp_closed` since the last call."""
-        return [event for qp in self._order for event in taken(qp.events)]
+        return [event for qp in self._order if qp.events for event in taken(qp.events)]
 
     def acked_bytes(self) -> int:
         """Bytes of whole messages, or pieces of them, that peers have acknowledged, over all send QPs."""

@@ -6,7 +6,6 @@ import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from hosts.core import Completion
 from hosts.qps import InPieces, InTurn, Ledger
 from hosts.rc.params import RcParams
 from hosts.rc.receiver import ReceiveQp
@@ -19,9 +18,9 @@ class SendQps:
     """The send QPs to one peer. They share a window, live and fail together; `error_taken`: their error was told."""
 
     def __init__(self, ends: Sequence[SendAttributes], params: RcParams) -> None:
-        self._params, self._shared = params, Shared(params.window_packets)
+        self._params, self.shared = params, Shared(params.window_packets)
         self.peer = ends[0].peer
-        self.qps = tuple(SendQp(end, params, self._shared) for end in ends)
+        self.qps = tuple(SendQp(end, params, self.shared) for end in ends)
         self._turns = itertools.cycle(self.qps)
         self._pieces = len(self.qps) if params.split_data else 1
         self._ledger: Ledger[SendQp] = Ledger()
@@ -42,7 +41,7 @@ class SendQps:
     @property
     def error(self) -> str | None:
         """Why they failed."""
-        return self._shared.error
+        return self.shared.error
 
     @property
     def closed(self) -> bool:
@@ -80,11 +79,7 @@ class ReceiveQps:
     def __init__(self, qps: Sequence[ReceiveQp], params: RcParams) -> None:
         self.qps = tuple(qps)
         kind = InPieces if params.split_data else InTurn
-        self._order = kind([qp.completions for qp in qps])
-
-    def take(self) -> list[Completion]:
-        """Completions since the last call, as far as nothing before them is missing."""
-        return self._order.take()
+        self.take = kind([qp.completions for qp in qps]).take
 
 
 def pieces(data: memoryview, count: int) -> list[tuple[int, memoryview]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from hosts.core import Event, Transmit
 from hosts.rc import wire
@@ -47,6 +47,7 @@ class Shared:
     window_packets: int
     outstanding: int = 0
     error: str | None = None
+    qps: list[SendQp] = field(default_factory=list)
 
 
 class SendQp:
@@ -54,6 +55,7 @@ class SendQp:
 
     def __init__(self, attributes: SendAttributes, params: RcParams, shared: Shared) -> None:
         self.attributes, self.params, self.shared = attributes, params, shared
+        shared.qps.append(self)
         self.rate = Rate(params) if params.dcqcn else None
         self.flow = wire.Flow(attributes.source, attributes.destination, attributes.source_port, attributes.qpn)
         self.acked = self.next = self.highest = self.end = attributes.first_psn
@@ -62,7 +64,7 @@ class SendQp:
         self.deadline: float | None = None
         self.retries_left = params.retries
         self.closing = self.closed = False
-        self.posted = 0  # messages ever
+        self.posted = self.done = 0  # messages ever, and those of them that are wholly acknowledged
         self.events: list[Event] = []
         self.tx_packets = self.rtx_packets = self.losses = self.acked_bytes = 0
         self.srtt_s: float | None = None
@@ -75,11 +77,6 @@ class SendQp:
         self.messages.append(_Message(data, self.attributes.base_address + remote_offset, imm, self.end, packets))
         self.end += packets
         self.posted += 1
-
-    @property
-    def done(self) -> int:
-        """Messages that are wholly acknowledged, of all ever posted."""
-        return self.posted - len(self.messages)
 
     @property
     def error(self) -> str | None:
@@ -177,6 +174,7 @@ class SendQp:
         self._take_rtt(now)
         while self.messages and self.messages[0].first + self.messages[0].packets <= upto:
             self.acked_bytes += len(self.messages.popleft().data)
+            self.done += 1
             self._cursor = max(0, self._cursor - 1)
         if self.next < upto:  # went back, and an acknowledgement of the first sending came after all
             self.next, self._cursor = upto, 0
@@ -225,7 +223,9 @@ class SendQp:
     def fail(self, reason: str) -> None:
         """The QP enters its error state for good, and the others of the pair with it."""
         if self.shared.error is None:
-            self.shared.error, self.deadline = reason, None
+            self.shared.error = reason
+            for qp in self.shared.qps:
+                qp.deadline = None
 
 
 def _opcode(first: bool, last: bool) -> int:
