@@ -30,7 +30,7 @@ CRASH = {
     "job": {"vector": "32KiB", "compute": "50ms", "checkpoint_every": 4, "restart": "500ms"},
     "run": {"duration": "9s", "warmup": "1s", "settle": "1s"},
     # 0.134 s a timeout, 2 retries: the QP gives up well within two seconds.
-    "transport": {"rc": {"timeout_exponent": 15, "retries": 2}},
+    "transport": {"rc": {"timeout_exponent": 15, "retries": 2, "qps": 4}},
     "faults": [{"kind": "silent", "link": "t0_1_1-t1_1_1", "at": "3s", "for": "2s"}],
     "arms": ["rc-bgp"],
 }
@@ -106,6 +106,15 @@ def test_lost_steps_are_counted(crash: Path) -> None:
     assert metrics["crashes"] == len(named(crash, "job_crash"))
     crashes_and_restarts = zip(named(crash, "job_crash"), named(crash, "job_restart"), strict=True)
     assert metrics["lost_steps"] == sum(crashed["step"] - restarted["step"] for crashed, restarted in crashes_and_restarts)
+
+
+def test_crash_costs_the_time_to_restart_and_that_is_counted(crash: Path) -> None:
+    metrics = json.loads((crash.parent.parent / "summary.json").read_text())["arms"]["rc-bgp"]["repeats"][0]["metrics"]
+    pauses = [
+        restarted["t_s"] - crashed["t_s"] for crashed, restarted in zip(named(crash, "job_crash"), named(crash, "job_restart"), strict=True)
+    ]
+    assert min(pauses) >= 0.5
+    assert metrics["lost_crash_s"] >= sum(pauses)
 
 
 def test_sums_are_right_after_a_restart(crash: Path) -> None:
