@@ -124,7 +124,7 @@ class Brain:
         elif self._connections.get(switch) is not event.connection:
             return  # the last words of a connection that was replaced
         elif isinstance(event, Disconnected):
-            self._disconnected(event, switch)
+            self._gone(event.connection, switch, self._at(event))
         elif isinstance(event, PortChanged):
             self._port_changed(event, switch)
         elif isinstance(event, PacketIn):
@@ -136,6 +136,8 @@ class Brain:
 
     def _connected(self, event: Connected, switch: str) -> None:
         """A switch that comes while the model runs has just booted: what its tables hold nevertheless is not the model's, and goes."""
+        if switch in self._connections:  # the end of its old connection will be heard of later
+            self._gone(self._connections[switch], switch, self._at(event))
         self._connections[switch] = event.connection
         self._tables[switch] = SwitchTables(self._topology, switch, self._options.ecmp_seed, event.routes)
         ups = {ifname: event.ports.get(number, False) for ifname, number in self._numbers[switch].items()}
@@ -147,13 +149,14 @@ class Brain:
         self._tell(switch, self._tables[switch].changes_to({}))
         self._model.switch_up(self._at(event), switch)
 
-    def _disconnected(self, event: Disconnected, switch: str) -> None:
+    def _gone(self, connection: Connection, switch: str, at: float) -> None:
         del self._connections[switch], self._tables[switch]
         for ifname in self._numbers[switch]:
             self._carrier.pop(ifname, None)
-        self._pending = {key: value for key, value in self._pending.items() if key[0] is not event.connection}
+            self._heard.discard(ifname)
+        self._pending = {key: value for key, value in self._pending.items() if key[0] is not connection}
         if self.running:
-            self._model.switch_down(self._at(event), switch)
+            self._model.switch_down(at, switch)
 
     def _port_changed(self, event: PortChanged, switch: str) -> None:
         ifname = self._ifname(switch, event.port)

@@ -22,6 +22,7 @@ START_TIMEOUT_S = 20.0
 STOP_TIMEOUT_S = 5.0
 _SCHEMA = Path("/usr/share/openvswitch/vswitch.ovsschema")
 BACKOFF_MS = 1000
+PROBE_MS = 30_000  # silence after which a switch doubts its controller; Open vSwitch's 5 s would be too few on a machine that is too busy
 _POLL_S = 0.003
 _FIRST_PACKET = f"{'02' * 12}88b5{'00' * 46}"  # EtherType 0x88B5: IEEE's for local experiments
 # glibc would give memory back after each burst of packets and fault it in again; keeping it about halves the CPU at light load.
@@ -191,10 +192,10 @@ class OvsSwitch:
         """What makes a bridge ask a controller, as words of its transaction.
 
         It is there before the first flow, because Open vSwitch flushes all flows when a bridge gets its first controller. The wait between
-        two attempts to connect is the least that it can be (ovs-vswitchd.conf.db(5): max_backoff).
+        two attempts to connect is the least that it can be (ovs-vswitchd.conf.db(5): max_backoff). A dead controller closes its sockets.
         """
         target = f'target="unix:{self._controller_socket}"'
-        made = ["create", "Controller", target, "connection_mode=out-of-band", f"max_backoff={BACKOFF_MS}"]
+        made = ["create", "Controller", target, "connection_mode=out-of-band", f"max_backoff={BACKOFF_MS}", f"inactivity_probe={PROBE_MS}"]
         own_id = f"other-config:datapath-id={controller.datapath_id:016x}"
         return ["--id=@controller", *made, "--", "set", "Bridge", self.name, own_id, "controller=@controller"]
 
