@@ -36,13 +36,17 @@ class Injection:
 
 @dataclass
 class Bench:
-    """Carries faults out on a fabric that is up. `log` takes what happens; a watch feeds it with FIB and link changes."""
+    """Carries faults out on a fabric that is up. `log` takes what happens; a watch feeds it with FIB and link changes.
+
+    `origin`: from when its history counts, CLOCK_MONOTONIC seconds.
+    """
 
     fabric: Fabric
     log: EventLog
     gap_s: float
     flows: int
     seed: int
+    origin: float = field(default_factory=time.monotonic)
     done: list[Injection] = field(default_factory=list)
 
     def watch(self) -> NetlinkWatch:
@@ -59,8 +63,8 @@ class Bench:
             before = self._counted(flows)
             time.sleep(WATCH_S)
             called_begin = time.monotonic()
-            _, begin = action.begin(self.fabric, fault)
-            self._record("fault_begin", fault, begin)
+            issued, begin = action.begin(self.fabric, fault)
+            self._record("fault_begin", fault, called_begin, issued, begin)
             called_end, end = self._hold(fault, begin, progress)
             crossed = {row: count - before[row] for row, count in self._counted(flows).items()}
             progress("waits until routing has settled")
@@ -79,8 +83,8 @@ class Bench:
             time.sleep(max(0.0, begin + fault.for_s - time.monotonic()))
         finally:
             called = time.monotonic()
-            _, end = ACTIONS[fault.kind].end(self.fabric, fault)
-            self._record("fault_end", fault, end)
+            issued, end = ACTIONS[fault.kind].end(self.fabric, fault)
+            self._record("fault_end", fault, called, issued, end)
         return called, end
 
     def settle(self, fault: Fault | None = None) -> float:
@@ -111,9 +115,12 @@ class Bench:
         row = self.fabric.link_counters()[2 * found.index + (found.a.node != sender)]
         return int(row["tx_packets"]) - int(row["other_packets"])
 
-    def _record(self, event: str, fault: Fault, t: float) -> None:
+    def _record(self, event: str, fault: Fault, called: float, issued: float, effective: float) -> None:
+        """As the injector of a run does; planned is when the command was given."""
         told = {"fault": fault.id, "kind": fault.kind, "target": fault.target, "tier": fault.tier}
-        self.log.record({"t": t, "source": "faults", "event": event, **told})
+        times = {"planned_s": called, "issued_s": issued, "effective_s": effective}
+        relative = {name: round(moment - self.origin, 6) for name, moment in times.items()}
+        self.log.record({"t": effective, "source": "faults", "event": event, **told, **relative})
 
     def phases(self, injection: Injection, events: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Any], int]:
         """The figures of one injection, and how many probes were lost before it."""

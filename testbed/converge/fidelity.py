@@ -38,7 +38,9 @@ class ProbeHealth:
         return [reason for wrong, reason in told if wrong]
 
 
-def judged(cpu_rows: Sequence[Sequence[float]], qdisc_drops: int, overruns: int, health: ProbeHealth) -> dict[str, Any]:
+def judged(
+    cpu_rows: Sequence[Sequence[float]], qdisc_drops: int, overruns: int, health: ProbeHealth, flaps: Sequence[str] = ()
+) -> dict[str, Any]:
     """The verdict on one fabric, as `arm.json` has it, with the probes' own reasons."""
     machine = judge(
         Observations(
@@ -49,6 +51,7 @@ def judged(cpu_rows: Sequence[Sequence[float]], qdisc_drops: int, overruns: int,
             qdisc_drops=qdisc_drops,
             socket_drops=0,
             netlink_overruns=overruns,
+            session_flaps=flaps,
         )
     ).as_dict()
     reasons = health.reasons()

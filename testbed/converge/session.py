@@ -22,6 +22,8 @@ from testbed.fabric import Fabric
 from testbed.files import write_json, write_lines
 from testbed.report import write_converge
 from testbed.reporting import Reporter
+from testbed.routing.options import BgpOptions
+from testbed.run.flaps import grace_s, session_flaps
 from testbed.run.plan import fabric_options
 from testbed.run.record import EventLog
 from testbed.run.session import RunOutcome, manifest, now, point_latest, results_folder, write_scenario
@@ -97,13 +99,12 @@ class Session:
         fabric = Fabric(scenario.build_topology(), settings, trial.profile.switching, private, options)
         with fabric.deployed():
             bench = Bench(fabric, EventLog(), self.plan.gap_s, self.plan.flows, scenario.seed + repeat - 1)
-            self._on_fabric(bench, name, repeat, folder)
+            self._on_fabric(bench, name, repeat, folder, options.get("bgp"))
 
-    def _on_fabric(self, bench: Bench, name: str, repeat: int, folder: Path) -> None:
+    def _on_fabric(self, bench: Bench, name: str, repeat: int, folder: Path, bgp: object) -> None:
         """All faults. Whatever ends it, what was measured until then is told."""
-        origin, drops = time.monotonic(), sum(bench.fabric.qdisc_drops().values())
-        fabric = bench.fabric
-        with _watched(bench.watch()) as watch, _sampled(Sampler(fabric.topology, fabric.link_counters, folder, origin)) as sampler:
+        fabric, drops = bench.fabric, sum(bench.fabric.qdisc_drops().values())
+        with _watched(bench.watch()) as watch, _sampled(Sampler(fabric.topology, fabric.link_counters, folder, bench.origin)) as sampler:
             try:
                 bench.settle()
                 for fault in self.plan.faults:
@@ -115,9 +116,17 @@ class Session:
                 lost_before = self._take(bench, events, name, repeat)
                 health = ProbeHealth.of([one.probes for one in bench.done], lost_before, self.plan.gap_s)
                 dropped = sum(bench.fabric.qdisc_drops().values()) - drops
-                fidelity = judged(sampler.cpu_rows, dropped, watch.overruns, health)
+                flaps = self._flaps(bench, events, bgp)
+                fidelity = judged(sampler.cpu_rows, dropped, watch.overruns, health, flaps)
                 self._tell(bench, name, repeat, fidelity)
-                _write_events(folder, events, origin)
+                _write_events(folder, events, bench.origin)
+
+    def _flaps(self, bench: Bench, events: list[dict[str, Any]], bgp: object) -> tuple[str, ...]:
+        """Sessions of real routers that fell for no fault."""
+        if not isinstance(bgp, BgpOptions):
+            return ()
+        span = {"start": bench.origin, "ended": time.monotonic(), "grace_s": grace_s(bgp.hold_s, bgp.connect_retry_s)}
+        return session_flaps(events, self.plan.faults, bench.fabric.topology, **span)
 
     def _take(self, bench: Bench, events: list[dict[str, Any]], name: str, repeat: int) -> int:
         """The samples of a fabric; returns how many probes were lost without a fault."""

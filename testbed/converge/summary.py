@@ -58,7 +58,7 @@ def _row(found: Sequence[Sample], phase: str, name: str) -> dict[str, Any]:
         "class": name,
         "repeats": len(found),
         "states": {state: count for state in STATES if (count := sum(one["state"] == state for one in traffic))},
-        "state": state_of(outages),
+        "state": state_of(traffic),
         "outage_s": spread(outages),
         "samples_s": [None if value is None or math.isinf(value) else value for value in outages],
         "lasted_s": spread([told["lasted_s"] for told in phases])["median"],
@@ -67,10 +67,7 @@ def _row(found: Sequence[Sample], phase: str, name: str) -> dict[str, Any]:
     }
 
 
-def state_of(outages: Sequence[float | None]) -> str:
+def state_of(traffic: Sequence[Mapping[str, Any]]) -> str:
     """The state of the median repeat, of those that were hit."""
-    known = [value for value in outages if value is not None]
-    if not known:
-        return NO_IMPACT
-    median = statistics.median_low(known)
-    return NOT_REPAIRED if math.isinf(median) else NOTHING_LOST if median == 0 else "repaired"
+    known = [(outage, one["state"]) for one in traffic if (outage := outage_s(one)) is not None]
+    return statistics.median_low(known)[1] if known else NO_IMPACT

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import yaml
-from fabric.run_lab import PATIENCE_S, RAN, environment
+from fabric.run_lab import PATIENCE_S, RAN, environment, eventually
 
 pytestmark = pytest.mark.fabric
 
@@ -24,6 +25,7 @@ SCENARIO = {
     ],
     "arms": ["rc-bgp"],
 }
+LONG = {"kind": "silent", "link": "t0_1_1-t1_1_1", "at": "5s", "for": "12s"}
 
 
 @pytest.fixture(scope="module")
@@ -75,3 +77,19 @@ def test_page_pictures_history_and_manifest_are_left(measured: tuple[int, dict, 
     assert answer["fabrics"][0]["fabric"]["routing"]["options"]["hold_s"] == 9
     assert json.loads((folder / "manifest.json").read_text())["kind"] == "converge"
     assert (folder.parent.parent / "latest").resolve() == folder.resolve()
+
+
+def test_an_interrupt_keeps_what_was_measured_and_says_so(tmp_path: Path) -> None:
+    (tmp_path / "cut.yaml").write_text(yaml.safe_dump({**SCENARIO, "faults": [*SCENARIO["faults"][:1], LONG]}))
+    argv = [sys.executable, "-m", "testbed", "converge", str(tmp_path / "cut.yaml"), "--profile", "static", "--repeats", "1"]
+    with (tmp_path / "out").open("w") as out, (tmp_path / "err").open("w") as err:
+        process = subprocess.Popen(
+            [*argv, "--results", str(tmp_path / "results"), "--json"], cwd=tmp_path, env=environment(tmp_path), stdout=out, stderr=err
+        )
+    eventually(lambda: "silent on t0_1_1-t1_1_1 (f2) is on" in (tmp_path / "err").read_text(), process)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(PATIENCE_S) == 130
+    answer = json.loads((tmp_path / "out").read_text())
+    assert (answer["interrupted"], answer["complete"]) == (True, False)
+    assert [sample["kind"] for sample in answer["samples"]] == ["carrier"]
+    assert "Not a whole measurement" in (Path(answer["run"]) / "report.html").read_text()

@@ -141,6 +141,11 @@ def test_a_median_that_is_no_time_is_a_state() -> None:
     assert row_of(sample(NO_IMPACT, None))["outage_s"]["median"] is None
 
 
+def test_packets_that_were_under_way_are_lost_although_the_outage_is_over_at_once() -> None:
+    row = row_of(sample(REPAIRED, -0.002))
+    assert (row["state"], row["outage_s"]["median"], row["lost"]["median"]) == (REPAIRED, 0.0, 10)
+
+
 def test_rows_are_ordered_by_fault_phase_class_and_profile() -> None:
     samples = [sample(REPAIRED, 0.1, profile, name=name) for profile in ("b", "a") for name in (REMOTE, LOCAL)]
     found = [(row["phase"], row["class"], row["profile"]) for row in summary.rows(samples, ["a", "b"])]
