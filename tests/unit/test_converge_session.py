@@ -1,0 +1,97 @@
+"""The order of a measurement, and what becomes of it when a fabric fails or somebody interrupts; no fabric is made."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from test_converge_analysis import sample
+
+from testbed.cli.converge import planned
+from testbed.converge.analysis import REPAIRED
+from testbed.converge.plan import Plan
+from testbed.converge.session import Session
+from testbed.errors import FidelityError, HostError
+from testbed.reporting import SilentReporter
+
+NAMES = ("datacenter", "static")
+
+
+@pytest.fixture
+def reported() -> list[Path]:
+    """The folders whose pages were asked for; drawing them is tested elsewhere."""
+    return []
+
+
+@pytest.fixture
+def session(tmp_path: Path, reported: list[Path], monkeypatch: pytest.MonkeyPatch) -> Session:
+    monkeypatch.setattr("testbed.converge.session.write_converge", reported.append)
+    plan, drawn = planned(
+        "converge", ["faults=[{kind: carrier, link: t0_1_1-t1_1_1, at: 4s, for: 2s}]"], NAMES, repeats=2, rate_per_s=50, flows=8
+    )
+    return Session(plan, drawn, tmp_path, SilentReporter())
+
+
+def working(session: Session, called: list[tuple[str, int]], failing: BaseException | None = None, verdict: str = "good") -> None:
+    """Puts a `_measure` in place that makes a sample a fabric; it raises `failing` for the second one."""
+
+    def measure(trial, repeat: int) -> None:
+        called.append((trial.profile.name, repeat))
+        if failing is not None and len(called) == 2:
+            raise failing
+        session.samples.append(sample(REPAIRED, 0.1, trial.profile.name, repeat))
+        bench = type("Bench", (), {"fabric": type("Fabric", (), {"manifest": lambda self: {}})()})()
+        session._tell(bench, trial.profile.name, repeat, {"verdict": verdict, "reasons": ["CPU"] if verdict != "good" else []})
+
+    session._measure = measure  # type: ignore[method-assign]
+
+
+def test_repeats_are_the_outer_loop(session: Session) -> None:
+    called: list[tuple[str, int]] = []
+    working(session, called)
+    session.run()
+    outcome = session.finish()
+    assert called == [("datacenter", 1), ("static", 1), ("datacenter", 2), ("static", 2)]
+    assert outcome.exit_code == 0
+    assert outcome.summary["complete"]
+
+
+def test_a_fabric_that_fails_ends_alone_and_decides_the_exit_code(session: Session, reported: list[Path]) -> None:
+    called: list[tuple[str, int]] = []
+    working(session, called, HostError("zebra died"))
+    session.run()
+    outcome = session.finish()
+    assert len(called) == 4
+    assert outcome.exit_code == HostError.exit_code
+    assert not outcome.summary["complete"]
+    assert outcome.problems == ["static, repeat 1, stopped, and what it measured before is kept: zebra died"]
+    assert reported == [session.folder]
+
+
+def test_an_interrupt_ends_it_with_130_and_keeps_what_there_is(session: Session) -> None:
+    called: list[tuple[str, int]] = []
+    working(session, called, KeyboardInterrupt())
+    session.run()
+    outcome = session.finish()
+    assert len(called) == 2
+    assert outcome.exit_code == 130
+    written = json.loads((session.folder / "converge.json").read_text())
+    assert (written["interrupted"], len(written["samples"])) == (True, 1)
+
+
+def test_figures_that_cannot_be_believed_are_exit_code_4(session: Session) -> None:
+    working(session, [], verdict="invalid")
+    session.run()
+    outcome = session.finish()
+    assert outcome.exit_code == FidelityError.exit_code
+    assert outcome.summary["complete"]
+
+
+def test_each_profile_is_the_scenario_with_that_profile(session: Session) -> None:
+    plan: Plan = session.plan
+    assert [trial.scenario.bgp.get("profile") for trial in plan.trials] == ["datacenter", "datacenter"]
+    other, _ = planned("converge", [], ["traditional-bfd-50x3", "ovs-large-fabric"], repeats=1, rate_per_s=50, flows=8)
+    assert other.trials[0].scenario.bgp["profile"] == "traditional-bfd-50x3"
+    assert other.trials[1].scenario.bgp_ovs["preset"] == "large-fabric"
+    assert other.expected_s() > 60
