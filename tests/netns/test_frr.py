@@ -100,6 +100,7 @@ def test_a_silent_loss_is_found_by_the_hold_time_and_heals(sandboxed):
         lab.set_silent("t0_1_1-t1_1_1", True)
         lab.routers.wait_converged(30, down_links=["t0_1_1-t1_1_1"])
         assert "LOWER_UP" in lab.ip("t0_1_1", "link", "show", "t0_1_1-eth3"), "the carrier should have stayed up"
+        assert "hold" in {event["reason"] for event in lab.routers.events() if event.get("up") is False}
         lab.set_silent("t0_1_1-t1_1_1", False)
         lab.routers.wait_converged(30)
 
@@ -125,6 +126,8 @@ def test_bfd_finds_a_silent_loss_that_the_hold_time_would_not_and_heals(sandboxe
         assert {dscp for _, port, dscp in packets if port in (179, 3784)} == {48}, packets
         lab.set_silent("t0_1_1-t1_1_1", True)
         lab.routers.wait_converged(30, down_links=["t0_1_1-t1_1_1"])
+        fell = {(event["event"], event["node"], event["reason"]) for event in lab.routers.events() if event.get("up") is False}
+        assert fell >= {("bfd", "t0_1_1", "control-expired"), ("session", "t0_1_1", "bfd")}
         lab.set_silent("t0_1_1-t1_1_1", False)
         lab.routers.wait_converged(30)
         lab.routers.await_detection(20)
