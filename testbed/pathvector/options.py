@@ -24,7 +24,7 @@ class BgpOvsOptions:
     ``carrier_delay_s``: from the switch's loss of carrier to the speaker's knowledge of it (kernel, netlink, interface events).
     ``local_repair``, ``local_repair_s``: whether, and after how long, a switch itself skips a port without carrier, before BGP knows.
     ``process_s``, ``process_jitter``: work on one received message, times 1 to 1 + jitter (drawn); messages of a switch queue up.
-    ``batch_s``: how long changes gather before a decision (FRR: 50 ms a hop, docs/bgp.md).
+    ``batch_s``: how long changes gather before a decision (FRR: 50 ms a hop, docs/bgp.md; some of it is the real packet's here).
     ``mrai_s``: least time between two UPDATEs to a neighbour (RFC 4271 9.2.1.1, withdrawals included).
     ``propagation_s``: the least time that a message takes from speaker to speaker; it also needs a real packet to arrive.
     ``fib_base_s``, ``fib_prefix_s``: a burst of changes takes the base, and then so long for each prefix, one after the other.
@@ -37,18 +37,18 @@ class BgpOvsOptions:
     hold_s: float = 9.0
     bfd_interval_s: float = 0.0
     bfd_multiplier: int = 3
-    carrier_delay_s: float = 0.01
+    carrier_delay_s: float = 0.015
     local_repair: bool = True
     local_repair_s: float = 0.0
     process_s: float = 0.001
     process_jitter: float = 0.5
-    batch_s: float = 0.05
+    batch_s: float = 0.045
     mrai_s: float = 0.0
     propagation_s: float = 0.0
     fib_base_s: float = 0.0
     fib_prefix_s: float = 0.0005
-    session_min_s: float = 0.2
-    session_max_s: float = 1.1
+    session_min_s: float = 0.55
+    session_max_s: float = 0.95
     ecmp_width: int = 64
     ecmp_seed: int = 0x4D52
 
@@ -88,6 +88,7 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
         "local_repair_s": 0.05,
         "process_s": 0.05,
         "process_jitter": 2.0,
+        "batch_s": 0.05,
         "mrai_s": 5.0,
         "fib_base_s": 0.1,
         "fib_prefix_s": 0.25,

@@ -181,26 +181,23 @@ class Session:
             self._establish(t)
 
     def _establish(self, t: float) -> None:
+        """Both ends begin at once, so their keepalives are in step; sessions are not, so that a fabric's do not all come at once."""
         self._number += 1
+        first = t + self._owner.options.liveness_s * self._owner.rng.random()
         for end in self.ends:
             end.up, end.session, end.heard, end.out = True, self._number, t, []
         for end in self.ends:
             self._owner.record(t, "session", end, up=True, reason="established")
             self._owner.established(t, end)
-            self._keep(t, end)
+            self._owner.agenda.at(first, partial(self._keepalive, end, self._number))
             self._watch(t, end, self._number)
 
-    def _keep(self, t: float, end: End) -> None:
-        """The first keepalive comes at any time of the interval, so that a fabric's do not all come at once."""
-        session, every_s = end.session, self._owner.options.liveness_s
-        self._owner.agenda.at(t + every_s * self._owner.rng.random(), lambda at: self._keepalive(at, end, session))
-
-    def _keepalive(self, t: float, end: End, session: int) -> None:
+    def _keepalive(self, end: End, session: int, t: float) -> None:
         if end.up and end.session == session:
             self._owner.packet(end)
             options = self._owner.options
             early = self._owner.rng.random() * BFD_JITTER if options.bfd_interval_s else 0.0
-            self._owner.agenda.at(t + options.liveness_s * (1 - early), lambda at: self._keepalive(at, end, session))
+            self._owner.agenda.at(t + options.liveness_s * (1 - early), partial(self._keepalive, end, session))
 
     def _watch(self, t: float, end: End, session: int) -> None:
         """Looks again whenever the end might have been quiet for too long."""
