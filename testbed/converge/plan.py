@@ -18,7 +18,7 @@ longest paths (docs/converge.md)."""
 DEFAULT_FLOWS = 32
 MAX_FLOWS, MAX_RATE_PER_S = 256, 1000
 WATCH_S = 0.5  # how long probes are counted on the links that will break
-QUIET_S = 1.0  # FIBs are as expected and no change came for so long: settled
+QUIET_S = 1.0  # tables are as expected twice so far apart, and no change came between: settled
 SETTLE_TIMEOUT_S = 300.0  # twice traditional's longest connect retry, and more
 PROBES_S = 1.5  # starting the probes, and the wait for the last ones
 SETTLED_S: Mapping[str, float] = {"carrier": 1.5, "silent": 6.0, "remote": 6.0, "switch-hang": 1.0}

@@ -10,10 +10,12 @@ from test_converge_analysis import sample
 
 from testbed.cli.converge import planned
 from testbed.converge.analysis import REPAIRED
+from testbed.converge.bench import Bench
 from testbed.converge.plan import Plan
 from testbed.converge.session import Session
 from testbed.errors import FidelityError, HostError
 from testbed.reporting import SilentReporter
+from testbed.run.record import EventLog
 
 NAMES = ("datacenter", "static")
 
@@ -95,3 +97,38 @@ def test_each_profile_is_the_scenario_with_that_profile(session: Session) -> Non
     assert other.trials[0].scenario.bgp["profile"] == "traditional-bfd-50x3"
     assert other.trials[1].scenario.bgp_ovs["preset"] == "large-fabric"
     assert other.expected_s() > 60
+
+
+class Tables:
+    """A fabric whose tables are wrong for some looks, then right."""
+
+    def __init__(self, wrong: list[bool], log) -> None:
+        self.wrong, self.log, self.looks = wrong, log, 0
+
+    def unsettled(self) -> list[str]:
+        self.looks += 1
+        wrong = self.wrong.pop(0) if self.wrong else False
+        if wrong:
+            self.log.record({"t": 0.0, "event": "fib"})
+        return ["t0_1_1: lacks something"] if wrong else []
+
+
+def bench_over(wrong: list[bool], monkeypatch: pytest.MonkeyPatch, timeout_s: float = 60.0) -> tuple[Bench, Tables]:
+    monkeypatch.setattr("testbed.converge.bench.QUIET_S", 0.0)
+    monkeypatch.setattr("testbed.converge.bench.SETTLE_TIMEOUT_S", timeout_s)
+    log = EventLog()
+    tables = Tables(wrong, log)
+    return Bench(tables, log, 0.02, 8, 1), tables  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("wrong", "looks"), [([], 2), ([True, True], 4), ([False, True], 4)])
+def test_settled_means_right_twice_in_a_row(wrong: list[bool], looks: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench, tables = bench_over(wrong, monkeypatch)
+    bench.settle()
+    assert tables.looks == looks
+
+
+def test_tables_that_never_become_right_are_an_error_that_names_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench, _ = bench_over([True] * 10, monkeypatch, timeout_s=0.0)
+    with pytest.raises(HostError, match="has not settled within 0 s: t0_1_1: lacks something"):
+        bench.settle()
