@@ -27,6 +27,7 @@ from testbed.routing.daemons import Daemon, RoutingError
 from testbed.routing.expected import expected_fibs
 from testbed.routing.namespace import inside
 from testbed.routing.options import BgpOptions
+from testbed.routing.readback import detection_faults, session_faults
 from testbed.routing.vty import Vty
 from topologies import Topology
 
@@ -204,7 +205,8 @@ class Routers:
 
     def _wrong(self, expected: dict[str, dict[str, frozenset[str]]]) -> list[fib.FibDifference]:
         """All differences over the running routers."""
-        found = [fib.differences(name, expected[name], self._readers[name].read(), self._addresses) for name in self._running()]
+        width = self._options.ecmp_width
+        found = [fib.differences(name, expected[name], self._readers[name].read(), self._addresses, width) for name in self._running()]
         return [difference for one in found for difference in one]
 
     def verify(self, down_links: Collection[str] = ()) -> None:
@@ -238,9 +240,9 @@ class Routers:
             if link.tier == "NIC-T0" or link.name in down or link.other(router.name).node in self._stopped:
                 continue
             port = link.end(router.name).ifname
-            problems += [f"{router.name}: session on {port}: {text}" for text in _session_faults(sessions.get(port, {}), self._options)]
+            problems += [f"{router.name}: session on {port}: {text}" for text in session_faults(sessions.get(port, {}), self._options)]
             if self._options.has_bfd:
-                faults = _detection_faults(detections.get(port, {}), self._options)
+                faults = detection_faults(detections.get(port, {}), self._options)
                 problems += [f"{router.name}: BFD on {port}: {text}" for text in faults]
         return problems
 
@@ -318,24 +320,6 @@ class Routers:
         for name in self._running():
             for daemon in self._routers[name].daemons.values():
                 daemon.require_alive()
-
-
-def _session_faults(session: dict[str, Any], options: BgpOptions) -> list[str]:
-    """What is wrong with one session, from bgpd's own account of it."""
-    if session.get("bgpState") != "Established":
-        return [f"is {session.get('bgpState', 'missing')}, not Established"]
-    wanted = {"bgpTimerHoldTimeMsecs": options.hold_s * 1000, "bgpTimerKeepAliveIntervalMsecs": options.keepalive_s * 1000}
-    return [f"{key} is {session.get(key)}, not {value}" for key, value in wanted.items() if session.get(key) != value]
-
-
-def _detection_faults(session: dict[str, Any], options: BgpOptions) -> list[str]:
-    """What is wrong with one BFD session: not up, or other intervals than asked for at either end."""
-    if session.get("status") != "up":
-        return [f"is {session.get('status', 'missing')}, not up"]
-    intervals = [f"{end}{way}-interval" for end in ("", "remote-") for way in ("receive", "transmit")]
-    wanted = dict.fromkeys(intervals, options.bfd_interval_ms)
-    wanted |= dict.fromkeys(("detect-multiplier", "remote-detect-multiplier"), options.bfd_multiplier)
-    return [f"{key} is {session.get(key)}, not {value}" for key, value in wanted.items() if session.get(key) != value]
 
 
 def _some(problems: Collection[object]) -> str:

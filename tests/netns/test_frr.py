@@ -328,6 +328,29 @@ def test_packets_of_kernel_sockets_use_every_uplink_on_both_tiers(sandboxed):
     sandboxed(body)
 
 
+def test_a_width_of_one_is_one_next_hop_and_another_after_a_cut(sandboxed):
+    """With other intervals and retries than any profile has, which are read back."""
+
+    def body():
+        from frr_lab import Lab
+
+        from testbed.routing.options import BgpOptions
+        from topologies import build
+
+        options = BgpOptions(ecmp_width=1, hash_policy="l3", advertisement_interval_s=1, connect_retry_s=7)
+        lab = Lab(build("multi-plane", planes=1, t0s=2, t1s=2, hosts_per_t0=1), options)
+        lab.routers.start()
+        lab.routers.wait_converged(60)
+        lab.routers.verify()
+        (port,) = lab.routers.fibs()["t0_1_1"]["fd00:0:0:8002::1"]
+        link = next(link for link in lab.topology.links_of("t0_1_1") if link.end("t0_1_1").ifname == port)
+        lab.set_link(link.name, False)
+        lab.routers.wait_converged(30, down_links=[link.name])
+        assert lab.routers.fibs()["t0_1_1"]["fd00:0:0:8002::1"] not in ({port}, set())
+
+    sandboxed(body)
+
+
 def test_a_dead_daemon_is_named_with_its_last_words(sandboxed):
     def body():
         import signal

@@ -10,6 +10,7 @@ from testbed.errors import UsageError
 from testbed.routing.config import asn, bfdd_config, bgpd_config, fabric_ports, host_ports, router_id, zebra_commands
 from testbed.routing.options import PROFILES, BgpOptions
 from testbed.routing.ports import port_commands
+from testbed.routing.readback import detection_faults, session_faults
 from testbed.scenario.schema import BgpProfile
 from topologies import build
 
@@ -206,3 +207,41 @@ def test_host_port_has_gateway_host_route_and_neighbour():
 
 def test_upper_tiers_have_no_host_ports_to_set_up():
     assert port_commands(K4, "t1_1_1") == port_commands(K4, "t2_1") == []
+
+
+SESSION = {"bgpState": "Established", "bgpTimerHoldTimeMsecs": 9000, "bgpTimerKeepAliveIntervalMsecs": 3000}
+TOLD = {"minBtwnAdvertisementRunsTimerMsecs": 0, "connectRetryTimer": 10}
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({}, []),
+        (TOLD, []),
+        ({"bgpState": "Active"}, ["is Active, not Established"]),
+        ({"bgpTimerHoldTimeMsecs": 180000}, ["bgpTimerHoldTimeMsecs is 180000, not 9000"]),
+        ({"minBtwnAdvertisementRunsTimerMsecs": 30000}, ["minBtwnAdvertisementRunsTimerMsecs is 30000, not 0"]),
+        ({"connectRetryTimer": 120}, ["connectRetryTimer is 120, not 10"]),
+    ],
+)
+def test_a_session_with_other_timers_than_asked_for_is_told(changes, said):
+    assert session_faults({**SESSION, **changes}, BgpOptions()) == said
+
+
+def test_a_session_that_is_missing_is_told():
+    assert session_faults({}, BgpOptions()) == ["is missing, not Established"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({}, []),
+        ({"status": "init"}, ["is init, not up"]),
+        ({"remote-transmit-interval": 300}, ["remote-transmit-interval is 300, not 50"]),
+        ({"detect-multiplier": 5}, ["detect-multiplier is 5, not 3"]),
+    ],
+)
+def test_bfd_with_other_intervals_is_told(changes, said):
+    intervals = {f"{end}{way}-interval": 50 for end in ("", "remote-") for way in ("receive", "transmit")}
+    good = {"status": "up", **intervals, "detect-multiplier": 3, "remote-detect-multiplier": 3}
+    assert detection_faults({**good, **changes}, BgpOptions(bfd_interval_ms=50)) == said

@@ -168,6 +168,21 @@ def test_a_difference_says_router_address_and_both_directions():
     assert [str(difference) for difference in wrong] == ["t0_1_1: fd00::1: lacks a and has c too many"]
 
 
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [
+        ("a", []),
+        ("b", []),
+        ("", ["t0_1_1: fd00::1: lacks a, b"]),
+        ("ab", ["t0_1_1: fd00::1: has a, b too many"]),
+        ("c", ["t0_1_1: fd00::1: lacks a, b and has c too many"]),
+    ],
+)
+def test_of_more_next_hops_than_the_width_any_will_do(found, said):
+    wrong = differences("t0_1_1", {"fd00::1": frozenset("ab")}, {"fd00::1": frozenset(found)}, frozenset({"fd00::1"}), 1)
+    assert [str(difference) for difference in wrong] == said
+
+
 def test_a_route_that_should_be_gone_is_a_difference():
     assert differences("t2_1", {}, {"fd00::1": frozenset("a")}, frozenset({"fd00::1"}))
 
