@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any
 
 
@@ -13,7 +13,7 @@ class Config:
     """The fabric (`topologies.build`'s arguments), BGP's parameters, and the process's own places.
 
     ``socket``: where switches connect. ``events``: the history, one JSON object a line, appended. ``switches``: those that should connect
-    before it begins; others may come later. ``library``: `ryu`, `os-ken` or `auto`.
+    before it begins, and ``gather_s`` how long it waits for them; others may come later. ``library``: `ryu`, `os-ken` or `auto`.
     """
 
     kind: str
@@ -24,7 +24,7 @@ class Config:
     events: str
     switches: tuple[str, ...]
     library: str = "ryu"
-    gather_s: float = field(default=20.0)
+    gather_s: float = 45.0
 
     def text(self) -> str:
         """As JSON."""

@@ -16,7 +16,7 @@ from typing import Any
 from testbed.controller.config import Config
 from testbed.errors import HostError
 
-READY_TIMEOUT_S = 60.0
+READY_TIMEOUT_S = 90.0
 _LAST_WORDS = 800
 
 

@@ -47,6 +47,10 @@ class PromptFaults:
         """Makes a switch forward nothing while its sessions stay up."""
         self._toggle(f"hang {switch}", on, lambda: self._fabric.set_hang(switch, on))
 
+    def set_controller(self, up: bool) -> None:
+        """Kills the controller of all switches, or starts it again."""
+        self._toggle("controller", not up, lambda: self._fabric.set_controller(up))
+
     def set_loss(self, link: str, share: float) -> None:
         """Loses a share of what both ends send; 0 ends it, and of several the newest counts."""
         self._toggle(f"loss {link}", False, lambda: self._fabric.stop_losing(link, REASON))

@@ -89,6 +89,13 @@ class Prompt(CLI):  # type: ignore[misc]  # Mininet has no types
         switch, on = self._arguments(line, "hang", 2)
         self.fabric.prompt.set_hang(switch, on == "on")
 
+    def do_controller(self, line: str) -> None:
+        """Kill the controller of all switches, or start it again. Usage: controller down|up"""
+        (state,) = self._arguments(line, "controller", 1, ("down", "up"))
+        if not self.fabric.has_controller:
+            raise UsageError("this fabric has no controller: only that of `--arm rc-bgp-ovs` has one")
+        self.fabric.prompt.set_controller(state == "up")
+
     def _link_and_state(self, line: str, command: str, states: tuple[str, ...] | None = ("on", "off")) -> tuple[str, str]:
         """The link between the first two words and the third word, one of `states`."""
         a, b, state = self._arguments(line, command, 3, states)

@@ -10,7 +10,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-PACKAGES = ("mininet", "numpy", "click", "pydantic", "scapy", "matplotlib", "pyroute2")
+PACKAGES = ("mininet", "numpy", "click", "pydantic", "scapy", "matplotlib", "pyroute2", "ryu", "os-ken", "eventlet")
 PROGRAMS = {
     "ovs-vswitchd": ("ovs-vswitchd", "--version"),
     "zebra": ("/usr/lib/frr/zebra", "--version"),

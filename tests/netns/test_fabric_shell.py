@@ -51,6 +51,7 @@ loss t0_1_1 t1_1_1 5
 port h1-eth7 down
 port h1-eth0
 hang h1 on
+controller down
 oneway t0_1_1 t1_1_1
 link h1 t1_1_1 down
 silent t0_1_1 h2 on
@@ -66,6 +67,30 @@ ask t0_1_1 dump-flows
 pingall
 exit
 """
+
+TYPED_CONTROLLER = """h1 ping -c 1 -W 5 h2
+controller down
+controller down
+link t0_1_1 t1_1_1 down
+link t0_1_1 t1_1_1 up
+h1 ping -c 1 -W 5 h2
+controller up
+h1 ping -c 1 -W 5 h2
+ask t0_1_1 dump-flows
+controller sideways
+exit
+"""
+
+
+def test_the_prompt_kills_the_controller_and_its_tables_stay() -> None:
+    argv = [sys.executable, "-m", "testbed", "shell", *SMALL, "--arm", "rc-bgp-ovs"]
+    done = subprocess.run(argv, cwd=REPO_ROOT, input=TYPED_CONTROLLER, capture_output=True, text=True, timeout=120, check=False)
+    said = done.stdout + done.stderr
+    assert done.returncode == 0, said
+    assert [line.split(" received")[0][-1] for line in said.splitlines() if "packets transmitted" in line] == ["1", "1", "1"]
+    assert "ipv6_dst=fd00:0:0:8002::1" in said
+    assert said.count("error: ") == 1
+    assert "usage: controller down|up" in said
 
 
 @pytest.fixture(scope="module", params=["mrc", "rc-bgp"])
@@ -108,6 +133,7 @@ def test_a_command_that_fails_says_so_and_the_prompt_goes_on(said: str) -> None:
         "5.0 is not between 0 and 1",
         "no NIC port 'h1-eth7'",
         "usage: port",
+        "this fabric has no controller",
         "h1 is a host",
         "usage: oneway node1 node2 on|off",
     ],
