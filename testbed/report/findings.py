@@ -8,6 +8,7 @@ from typing import Any
 
 from testbed.report.context import FEW_ARMS, in_list
 from testbed.report.statistics import NEGLIGIBLE_SHARE, STALLED_RATIO
+from testbed.scenario.derived_links import HASHED_ARMS
 from testbed.units import format_rate
 
 MOST_TIMES = 100  # larger ratios say no more than this
@@ -167,7 +168,8 @@ def detection_title(summary: Mapping[str, Any]) -> str:
     for arm in summary["arms"]:
         known = [f"{told} after {start}" for start, name in DETECTION_STARTS if (told := _in_both(summary, arm, f"{name}_median"))]
         parts += [f"{in_list(arm)}'s last packet into a failed path (median): {', '.join(known)}"] if known else []
-    return "; ".join(parts) or "No path was retired for a fault"
+    told = "" if set(HASHED_ARMS).isdisjoint(summary["arms"]) else " that is known"
+    return "; ".join(parts) or f"No path{told} was retired for a fault"
 
 
 def detection_sentence(summary: Mapping[str, Any]) -> str:
@@ -177,7 +179,20 @@ def detection_sentence(summary: Mapping[str, Any]) -> str:
         for arm in summary["arms"] for start, name in DETECTION_STARTS if (told := _in_both(summary, arm, f"{name}_max", "max"))
     ]  # fmt: skip
     tail = f" At most: {', '.join(longest)}. Base RTT: the pair's median of idle probes before the job." if longest else ""
-    return f"{detection_title(summary)}.{tail}{_false_ones(summary)}"
+    return f"{detection_title(summary)}.{tail}{_false_ones(summary)}{_unplaced(summary)}"
+
+
+def _unplaced(summary: Mapping[str, Any]) -> str:
+    """How often EVs were retired whose paths nobody knows."""
+    told = {arm: values(summary, arm, "retirements") for arm in summary["arms"] if arm in HASHED_ARMS}
+    why = "for which faults is not known, because routers chose the paths"
+    often = {arm: f"{plural(sum(seen), 'time')}{_taken_back(summary, arm)}" for arm, seen in told.items() if seen}
+    return "".join(f" {in_list(arm)} retired an EV {words}; {why}." for arm, words in often.items())
+
+
+def _taken_back(summary: Mapping[str, Any], arm: str) -> str:
+    count = sum(values(summary, arm, "taken_back"))
+    return f", of which it took back {number(count)}: the packet had arrived" if count else ""
 
 
 def _false_ones(summary: Mapping[str, Any]) -> str:

@@ -34,6 +34,8 @@ METRICS: tuple[Metric, ...] = (
     Metric("wrong_sums", "steps", "Steps (of streams: messages) with wrong data on at least one rank; anything but 0 is a bug."),
     Metric("tables_unchanged", "0 or 1", "1 if the switches' tables were the same at the end as at the start.", "high"),
     Metric("false_retirements", "times", "How often an EV became ASSUMED_BAD though nothing on its path lost packets but full queues."),
+    Metric("retirements", "times", "How often an EV became ASSUMED_BAD, for whatever reason; none of arms without EVs."),
+    Metric("taken_back", "times", "Retirements for a loss that were taken back: what was taken for lost had arrived."),
     Metric("detection_median_s", "s", "Median time from a fault's effect to the last data packet that an EV still sent into it."),
     Metric("detection_max_s", "s", "Longest time from a fault's effect to the last data packet that an EV still sent into it."),
     Metric("detection_median_rtt", "base RTTs", "detection_median_s in base RTTs of the pair (median of idle probes before the job)."),

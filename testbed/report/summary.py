@@ -15,6 +15,7 @@ from testbed.report.context import TRANSPORT_OF_ARM
 from testbed.report.metrics import METRIC_NAMES, METRICS
 from testbed.report.model import ArmRun
 from testbed.report.reading import RunData
+from testbed.scenario.derived_links import HASHED_ARMS
 
 VERDICTS = ("good", "suspect", "invalid")
 FIDELITY_FIGURES = ("cpu_busy_median", "cpu_busy_max", "steal_max", "achieved_rate_share", "lateness_p99_s", "qdisc_drops")
@@ -105,12 +106,23 @@ def _fault_rows(
 
 def _other_metrics(run: ArmRun) -> dict[str, float | None]:
     unchanged = run.info.get("tables_unchanged")
-    known_ev_states = bool(run.named("ev_state")) or (TRANSPORT_OF_ARM.get(run.arm) == "mrc" and bool(run.events))
     return {
         "tables_unchanged": float(unchanged) if isinstance(unchanged, bool) else None,
-        "false_retirements": float(effects.false_retirements(run)) if known_ev_states else None,
+        **_retirement_counts(run),
         "packets_lost": sum(link.dropped[-1][1] for link in run.links if link.dropped) if run.links else None,
         **(_stream_counts(run) if run.streams and run.events else {}),
+    }
+
+
+def _retirement_counts(run: ArmRun) -> dict[str, float | None]:
+    """How often EVs were retired. Where routers choose the paths nobody can say which of it was false."""
+    changes = run.named("ev_state")
+    if not changes and not (TRANSPORT_OF_ARM.get(run.arm) == "mrc" and run.events):
+        return {"false_retirements": None, "retirements": None, "taken_back": None}
+    return {
+        "false_retirements": float(effects.false_retirements(run)) if run.arm not in HASHED_ARMS else None,
+        "retirements": float(len(effects.retirements(run))),
+        "taken_back": float(sum(event.get("reason") == "spurious" and event.get("from") == "ASSUMED_BAD" for event in changes)),
     }
 
 

@@ -17,7 +17,7 @@ from testbed.routing.options import BgpOptions
 from testbed.run import hashed_evs
 from testbed.scenario import Scenario
 from testbed.scenario.deny import agent_deny, given_evs
-from testbed.scenario.derived_links import SWITCHING_OF_ARM, TRANSPORT_OF_ARM, USID_ARMS
+from testbed.scenario.derived_links import HASHED_ARMS, SWITCHING_OF_ARM, TRANSPORT_OF_ARM
 from testbed.scenario.schema_job import AllReduce, AllToAll, Streams
 from testbed.scenario.traffic import Flow, hosts_a_group, ring_order
 from topologies import Topology, addresses, usid
@@ -85,9 +85,7 @@ def _named_paths(topology: Topology, source: str, target: str) -> list[dict[str,
 
 def _hashed(arm: str, params: Mapping[str, Any], seed: int) -> dict[str, int] | None:
     """What the EVs of an arm follow from whose routers hash them; None for the other arms."""
-    if TRANSPORT_OF_ARM[arm] != "mrc" or arm in USID_ARMS:
-        return None
-    return {**given_evs(params)._asdict(), "seed": seed}
+    return {**given_evs(params)._asdict(), "seed": seed} if arm in HASHED_ARMS else None
 
 
 def rank_order(scenario: Scenario, topology: Topology) -> tuple[str, ...]:

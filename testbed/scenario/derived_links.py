@@ -18,6 +18,8 @@ SWITCHING_OF_ARM: Mapping[str, str] = {
 """`ovs`: static uSID tables. `ovs-bgp`: ECMP tables that a controller changes as BGP would. `ovs-ecmp`: the same tables, never changed."""
 USID_ARMS = tuple(arm for arm, switching in SWITCHING_OF_ARM.items() if switching == "ovs")
 """Those whose senders choose the whole path: an EV has known links."""
+HASHED_ARMS = tuple(arm for arm, transport in TRANSPORT_OF_ARM.items() if transport == "mrc" and arm not in USID_ARMS)
+"""Those whose EVs routers hash: which links an EV uses is not known."""
 
 CONTROLLER_ARMS = tuple(arm for arm, switching in SWITCHING_OF_ARM.items() if switching == "ovs-bgp")
 """Those with a controller, which can be killed."""

@@ -14,7 +14,7 @@ from typing import Any
 from testbed.errors import UsageError
 from testbed.files import write_json
 from testbed.scenario.deny import Evs, given_evs
-from testbed.scenario.derived_links import CONTROLLER_ARMS, TRANSPORT_OF_ARM, USID_ARMS
+from testbed.scenario.derived_links import CONTROLLER_ARMS, HASHED_ARMS
 from testbed.scenario.kinds import KINDS, may_overlap, slowed_bps
 from testbed.scenario.model import Scenario
 from testbed.scenario.problems import Place, Problem, ScenarioInvalid, did_you_mean
@@ -231,7 +231,7 @@ def missing_evs(evs: Sequence[int], topology: Topology, given: Evs, arms: Collec
     """What is wrong with EVs that no pair of hosts has: a loss of these would do nothing, and not say so."""
     if not evs or len(topology.hosts) < 2:
         return None
-    if hashed := [arm for arm in arms if TRANSPORT_OF_ARM[arm] == "mrc" and arm not in USID_ARMS]:
+    if hashed := [arm for arm in arms if arm in HASHED_ARMS]:
         return f"the EVs of {hashed[0]} have drawn numbers: a fault that names EVs would hit none there"
     try:
         limit = given.most(topology)
