@@ -158,7 +158,7 @@ EETH = Header("EETH", (
     (("_resv128", 128),), (("_resv32", 32),),
 ))  # fmt: skip
 HEADERS: Mapping[str, Header] = {
-    header.name: header for header in (IPV6, UDP, BTH, METH, TSETH, RETH, IMMDT, AETH, SETH, CC_STATE, NETH, PETH, ERTH, EETH)
+    header.name: header for header in (IPV6, UDP, BTH, METH, TSETH, RETH, IMMDT, CNPH, AETH, SETH, CC_STATE, NETH, PETH, ERTH, EETH)
 }
 
 MRC_OPCODES = 0b110  # the three bits on the left of an opcode say the kind of transport; RC has 0b000

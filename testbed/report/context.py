@@ -187,7 +187,7 @@ def rc_line(data: RunData) -> str:
         timeout_s = rc_timeout_s(run)
         if timeout_s is not None:
             told = transport_parameters(run)
-            named = [setting(name, told[name]) for name in ("preset", "qps") if told.get(name)]
+            named = [setting(name, told[name]) for name in ("preset", "qps", "split_data", "dcqcn") if told.get(name)]
             return "RC: " + ", ".join([*named, f"ACK timeout {timeout_s:.2f} s", f"{told.get('retries', '?')} retries"])
     return ""
 

@@ -79,6 +79,7 @@ def test_a_trimmed_packet_decodes_as_such_and_has_no_icrc(name: str) -> None:
         ("Endpoint Response EV_PROBE", "Endpoint Response 0 EV_PROBE along EV 131073: port 0 2 can be reached, ts 596.5 us"),
         ("RC Write First", "RC Write First PSN 5, 8 B, of 3000 to 0x10000"),
         ("RC NAK", "RC NAK: PSN sequence error PSN 6, MSN 3"),
+        ("RC CNP", "RC CNP to QP 0x22: its packets met congestion"),
     ],
 )
 def test_what_a_packet_says(name: str, says: str) -> None:
@@ -196,6 +197,8 @@ TSETH = METH + 4
         (overlaid(FRAMES["Probe"], {14: 0x40}), "bad_version"),
         (framed(MRC["Probe"] + b"1234"), "overlong"),
         (ethernet(wire.IPV6.pack(version=6, next_header=41) * 9), "overlong"),
+        (ethernet(wire_samples.rc_cnp(flags=0)), "no_becn"),
+        (ethernet(wire_samples.rc_cnp(more=b"more")), "overlong"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_found(frame: bytes, reason: str) -> None:

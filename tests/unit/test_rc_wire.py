@@ -42,6 +42,17 @@ def test_acknowledgement_is_where_scapy_sees_it():
     assert (packet[roce.AETH].syndrome, packet[roce.AETH].msn) == (0x60, 9)
 
 
+def test_cnp_is_what_scapy_builds():
+    from scapy.contrib import roce
+
+    header, trailer = wire.Flow(SOURCE, DESTINATION, SOURCE_PORT, QPN).build(wire.CNP, 0, wire.CNP_RESERVED, b"", wire.BECN)
+    _, packet = scapy_packet(header + trailer)
+    bth = packet[roce.BTH]
+    assert (bth.opcode, bth.becn, bth.fecn, bth.dqpn) == (roce.CNP_OPCODE, 1, 0, QPN)
+    assert bytes(packet[roce.CNPPadding])[:16] == bytes(16)
+    assert bth.compute_icrc(bytes(bth)) == trailer
+
+
 def test_parse_reads_what_build_wrote():
     bth = wire.parse_bth(memoryview(built(wire.WRITE_ONLY_IMM, 0xFFFFFF | wire.ACK_REQUEST, bytes(20), b"12345")))
     assert bth == (wire.WRITE_ONLY_IMM, 3, QPN, True, 0xFFFFFF)

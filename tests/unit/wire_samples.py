@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from hosts import wire
+from hosts.rc import wire as rc
 from hosts.rc.wire import ACK as RC_ACK
 from hosts.rc.wire import ACK_REQUEST, AETH, IMMDT, NAK_PSN_SEQUENCE, RETH, SYNDROME_ACK, Flow
 from hosts.rc.wire import WRITE_FIRST as RC_WRITE_FIRST
@@ -92,7 +93,13 @@ def _rc() -> dict[str, bytes]:
         ("RC ACK", RC_ACK, 7, AETH.pack(SYNDROME_ACK << 24 | 3), b""),
         ("RC NAK", RC_ACK, 6, AETH.pack(NAK_PSN_SEQUENCE << 24 | 3), b""),
     ]
-    return {name: _plain(b"".join(_built(flow, opcode, psn, more, payload))) for name, opcode, psn, more, payload in packets}
+    built = {name: _plain(b"".join(_built(flow, opcode, psn, more, payload))) for name, opcode, psn, more, payload in packets}
+    return {**built, "RC CNP": rc_cnp()}
+
+
+def rc_cnp(flags: int = rc.BECN, more: bytes = b"") -> bytes:
+    """A CNP; `flags`: 0 for one without BECN. `more` stands behind its headers."""
+    return _plain(b"".join(Flow(SOURCE, TARGET, 0xC001, 0x22).build(rc.CNP, 0, rc.CNP_RESERVED + more, b"", flags)))
 
 
 def _built(flow: Flow, opcode: int, psn: int, extension: bytes, payload: bytes) -> tuple[bytes, bytes, bytes]:
