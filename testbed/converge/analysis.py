@@ -19,7 +19,7 @@ STATES = (NO_IMPACT, NOTHING_LOST, REPAIRED, NOT_REPAIRED)
 `nothing lost`: probes were on them, and none was lost. `not repaired`: probes were lost until the fault's end: it was not detected while it
 lasted, or those who had to be told were not told in time."""
 LEAD_S = 0.1  # packets sent so long before the effect may still be hit by it
-TAIL_GAPS, TAIL_S = 3, 0.05  # lost within so many gaps, or so many seconds, of the fault's end: lost until then
+TAIL_GAPS, TAIL_S = 3, 0.25  # lost within so many gaps, or so many seconds, of the fault's end: lost until then
 ORDERLY = "switch-reboot"
 BOOTS = (ORDERLY, "switch-kill")
 

@@ -161,7 +161,9 @@ def _with_timers(value: Any) -> Iterator[Mapping[str, Any]]:
 
 
 def _option(option: tuple[str, Any]) -> str:
-    return f"{option[0].replace('_', ' ')} {option[1]}"
+    """hold_s = 9 becomes "hold 9 s"."""
+    name, _, unit = option[0].rpartition("_")
+    return f"{name.replace('_', ' ')} {option[1]} {unit}" if unit in ("s", "ms") else f"{option[0].replace('_', ' ')} {option[1]}"
 
 
 def footer(content: Mapping[str, Any]) -> list[str]:
@@ -174,16 +176,19 @@ def footer(content: Mapping[str, Any]) -> list[str]:
         f"Scenario {content['scenario']}, seed {content['seed']}, {counted(content['repeats'], 'repeat')}; no job, probes only: "
         f"{probes}.{unfinished}",
         f"Machine: {machine.get('cpu')}, {machine.get('cores')} cores, kernel {machine.get('kernel')}. Fidelity: {verdicts or 'unknown'}",
-        f"Timers: {short_timers(content)}",
+        f"Keepalive/hold, MRAI 0 unless said: {short_timers(content)}",
     ]
-
-
-SHORT = (
-    "keepalive_s", "hold_s", "bfd_interval_ms", "bfd_interval_s", "bfd_multiplier", "advertisement_interval_s", "mrai_s",
-)  # fmt: skip
 
 
 def short_timers(content: Mapping[str, Any]) -> str:
     """The timers alone, of each profile that has any."""
-    told = {profile: [_option((name, found[name])) for name in SHORT if name in found] for profile, found in options(content).items()}
-    return "; ".join(f"{profile}: {', '.join(words)}" for profile, words in told.items() if words) or "none"
+    told = (f"{profile} {_timers(found)}" for profile, found in options(content).items() if found)
+    return "; ".join(told) or "none"
+
+
+def _timers(found: Mapping[str, Any]) -> str:
+    """Of either kind of BGP: FRR's options count BFD in milliseconds, the controller's in seconds."""
+    interval_s = found.get("bfd_interval_ms", 0) / 1e3 or found.get("bfd_interval_s", 0)
+    mrai_s = found.get("advertisement_interval_s") or found.get("mrai_s")
+    bfd = f"BFD {seconds(interval_s)} x {found.get('bfd_multiplier')}" if interval_s else "no BFD"
+    return f"{found.get('keepalive_s'):g}/{found['hold_s']:g} s, {bfd}" + (f", MRAI {seconds(mrai_s)}" if mrai_s else "")

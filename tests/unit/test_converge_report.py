@@ -93,7 +93,8 @@ def test_the_page_and_the_pictures_are_written_and_can_be_written_again(tmp_path
     folder = folder_of(tmp_path, content(mixed, skipped=[{"fault": "f2", "kind": "rate", "target": "x", "why": "because"}]))
     text = write_converge(folder).read_text()
     assert "Tiny &lt;b&gt;" in text
-    assert "hold s 9" in text
+    assert "hold 9 s" in text
+    assert "datacenter 3/9 s, no BFD" in text
     assert "Not measured: f2" in text
     assert sorted(path.name for path in write_plots(folder)) == [f"converge-{p}.{k}" for p in ("begin", "end") for k in ("png", "svg")]
     assert write_report(folder) == folder / "report.html"
