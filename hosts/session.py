@@ -95,7 +95,7 @@ class Session:
 
     def _tell_joined(self) -> None:
         """Datagrams need no joining; the connections of streams do, and all of them are there or have failed when this is told."""
-        if self.connected and not self._joined and (self._streams is None or self._streams.joined):
+        if not self._joined and self.connected and (self._streams is None or self._streams.joined):
             self._joined = True
             self._tell({"msg": "connected"})
 
@@ -182,6 +182,7 @@ class Session:
         if now >= self._due:
             core.on_timer(now)
             self._record(now)
+            self._tell_joined()
         self._report_news()
         if self._draining:
             self._take_last(now)
@@ -280,7 +281,6 @@ class Session:
             self._early.append({"msg": "qp_error", "peer": error.peer, "reason": error.reason})
         for message in taken(self._early) if self.started else ():
             self._tell(message)
-        self._tell_joined()
         self._recorder.events(events)
 
     def _record(self, now: float) -> None:

@@ -202,6 +202,18 @@ def tcp_line(data: RunData) -> str:
     return ""
 
 
+def tcp_line(data: RunData) -> str:
+    """What TCP was allowed, or nothing without a TCP arm."""
+    for run in first_runs(data):
+        if TRANSPORT_OF_ARM.get(run.arm) == "tcp":
+            told = transport_parameters(run)
+            connections, timeout_s = told.get("connections"), told.get("user_timeout_s")
+            control = told.get("congestion_control") or "the kernel's congestion control"
+            gives_up = f"user timeout {timeout_s:g} s" if timeout_s and isinstance(timeout_s, int | float) else "no user timeout"
+            return f"TCP: {connections} connections a pair, {control}, {gives_up}"
+    return ""
+
+
 def conservative_line(data: RunData) -> str:
     """The round trips of each arm, named for what they are, and why the comparison is conservative for MRC."""
     runs = first_runs(data)
@@ -230,5 +242,7 @@ def _rtt_text(run: ArmRun) -> str:
     idle_s, smallest_s = (effects.median_rtt_s([run], which) for which in (effects.IDLE_RTT, effects.SMALLEST_RTT))
     parts = [f"{idle_s * 1e3:.1f} ms (idle probes)"] if idle_s else []
     words = "smallest" if idle_s else "smallest of a data packet, with its wait in queues"
-    parts += [f"{smallest_s * 1e3:.1f} ms ({words})"] if smallest_s else []
+    if TRANSPORT_OF_ARM.get(run.arm) == "tcp":
+        words = "smallest of handshakes and data"
+    parts += [f"{smallest_s * 1e3:.{1 if smallest_s > 5e-5 else 2}f} ms ({words})"] if smallest_s else []
     return ", ".join(parts)

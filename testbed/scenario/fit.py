@@ -14,10 +14,12 @@ from testbed.scenario.schema import Links, Transport
 from topologies import Topology
 
 _COMMON = (wire.IPV6, wire.UDP, wire.BTH, wire.RETH, wire.IMMDT)
-# The longest headers of a data packet, invariant CRC included.
+TCP_HEADER_BYTES = 20 + 12  # RFC 9293, and the timestamps of RFC 7323, which Linux sends with every segment, padded to 12
+# The longest headers of a data packet, invariant CRC included. TCP cuts its own segments: it has no payload that might not fit.
 HEADER_BYTES: Mapping[str, int] = {
     "mrc": sum(header.size_bytes for header in (*_COMMON, wire.IPV6, wire.METH, wire.TSETH)) + wire.ICRC_BYTES,
     "rc": sum(header.size_bytes for header in _COMMON) + wire.ICRC_BYTES,
+    "tcp": wire.IPV6.size_bytes + TCP_HEADER_BYTES,
 }
 
 
@@ -50,8 +52,6 @@ def packet_problems(links: Links, transport: Transport, arms: tuple[str, ...]) -
     """Transports of the scenario's arms whose full packet is longer than the MTU: it would never leave the host."""
     given = transport.model_dump()
     for name in dict.fromkeys(TRANSPORT_OF_ARM[arm] for arm in arms):
-        if name not in HEADER_BYTES:  # the kernel's TCP cuts its own segments
-            continue
         payload, room = given[name].get("payload_bytes", _default_payload(name)), links.mtu_bytes - HEADER_BYTES[name]
         if isinstance(payload, int) and payload > room:
             message = f"{payload} bytes with {HEADER_BYTES[name]} of headers do not fit the links' MTU of {links.mtu_bytes}"
