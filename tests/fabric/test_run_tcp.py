@@ -43,7 +43,7 @@ def test_every_finished_step_has_the_right_sum(folder: Path) -> None:
 def test_the_cut_does_not_end_the_job_and_the_outage_does_with_the_kernels_reason(folder: Path) -> None:
     crashes = named(folder, "job_crash")
     assert crashes
-    assert all(6.0 < crash["t_s"] for crash in crashes)
+    assert all(crash["t_s"] > 6.0 for crash in crashes)
     assert "ETIMEDOUT" in crashes[0]["reason"]
 
 
