@@ -202,18 +202,6 @@ def tcp_line(data: RunData) -> str:
     return ""
 
 
-def tcp_line(data: RunData) -> str:
-    """What TCP was allowed, or nothing without a TCP arm."""
-    for run in first_runs(data):
-        if TRANSPORT_OF_ARM.get(run.arm) == "tcp":
-            told = transport_parameters(run)
-            connections, timeout_s = told.get("connections"), told.get("user_timeout_s")
-            control = told.get("congestion_control") or "the kernel's congestion control"
-            gives_up = f"user timeout {timeout_s:g} s" if timeout_s and isinstance(timeout_s, int | float) else "no user timeout"
-            return f"TCP: {connections} connections a pair, {control}, {gives_up}"
-    return ""
-
-
 def conservative_line(data: RunData) -> str:
     """The round trips of each arm, named for what they are, and why the comparison is conservative for MRC."""
     runs = first_runs(data)
@@ -228,8 +216,8 @@ def conservative_line(data: RunData) -> str:
 def _short_rtts(runs: Sequence[ArmRun]) -> list[str]:
     """The same for many arms: what is measured is said once, of those with idle probes and of the others."""
     medians = {run.arm: [effects.median_rtt_s([run], which) for which in (effects.IDLE_RTT, effects.SMALLEST_RTT)] for run in runs}
-    idle = [f"{in_list(arm)} {told[0] * 1e3:.1f} ms" for arm, told in medians.items() if told[0]]
-    smallest = [f"{in_list(arm)} {told[1] * 1e3:.1f} ms" for arm, told in medians.items() if told[1] and not told[0]]
+    idle = [f"{in_list(arm)} {_ms(told[0])}" for arm, told in medians.items() if told[0]]
+    smallest = [f"{in_list(arm)} {_ms(told[1])}" for arm, told in medians.items() if told[1] and not told[0]]
     parts = (("of idle probes", idle), ("smallest of a data packet, with its wait in queues", smallest))
     return [f"{words}: {', '.join(known)}" for words, known in parts if known]
 
@@ -240,9 +228,14 @@ def _rtt_text(run: ArmRun) -> str:
     Without probes the smallest is that of a data packet, which waits in its sender's queue: that is no round trip of the fabric.
     """
     idle_s, smallest_s = (effects.median_rtt_s([run], which) for which in (effects.IDLE_RTT, effects.SMALLEST_RTT))
-    parts = [f"{idle_s * 1e3:.1f} ms (idle probes)"] if idle_s else []
+    parts = [f"{_ms(idle_s)} (idle probes)"] if idle_s else []
     words = "smallest" if idle_s else "smallest of a data packet, with its wait in queues"
     if TRANSPORT_OF_ARM.get(run.arm) == "tcp":
         words = "smallest of handshakes and data"
-    parts += [f"{smallest_s * 1e3:.{1 if smallest_s > 5e-5 else 2}f} ms ({words})"] if smallest_s else []
+    parts += [f"{_ms(smallest_s)} ({words})"] if smallest_s else []
     return ", ".join(parts)
+
+
+def _ms(seconds: float) -> str:
+    """Milliseconds; of less than a tenth the hundredths count, as handshakes of TCP take."""
+    return f"{seconds * 1e3:.{1 if seconds >= 1e-4 else 2}f} ms"
