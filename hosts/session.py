@@ -95,7 +95,7 @@ class Session:
 
     def _tell_joined(self) -> None:
         """Datagrams need no joining; the connections of streams do, and all of them are there or have failed when this is told."""
-        if not self._joined and self.connected and (self._streams is None or self._streams.joined):
+        if self.connected and not self._joined and (self._streams is None or self._streams.joined):
             self._joined = True
             self._tell({"msg": "connected"})
 
@@ -182,7 +182,8 @@ class Session:
         if now >= self._due:
             core.on_timer(now)
             self._record(now)
-            self._tell_joined()
+            if not self._joined:
+                self._tell_joined()
         self._report_news()
         if self._draining:
             self._take_last(now)

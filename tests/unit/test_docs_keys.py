@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from pathlib import Path
 from typing import get_args
@@ -10,6 +11,7 @@ import click
 import pytest
 from pydantic import BaseModel
 
+from hosts.tcp.params import TcpParams
 from testbed.cli.app import cli, run
 from testbed.link_settings import MIN_RATE_BPS
 from testbed.scenario import schema
@@ -92,3 +94,10 @@ def test_each_option_of_run_and_each_command_is_on_the_page_of_the_command_line(
     assert [name for name in cli.commands if f"`{name} " not in text and f"`{name}`" not in text] == []
     listed = {name.split()[0] for first, _ in rows("cli.md") for name in first if name.startswith("--")}
     assert listed <= options
+
+
+def test_each_parameter_of_tcp_has_a_row_with_its_default() -> None:
+    defaults = {field.name: field.default for field in dataclasses.fields(TcpParams)}
+    text = (DOCS / "tcp.md").read_text(encoding="utf-8").split("## Parameters")[1].split("\n## ")[0]
+    told = {CODE.findall(row["first"])[0]: row["second"].strip("`") for row in ROW.finditer(text) if CODE.findall(row["first"])}
+    assert told == {name: f"{value:g}" if isinstance(value, int | float) else value for name, value in defaults.items()}
