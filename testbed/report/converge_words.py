@@ -24,7 +24,8 @@ TABLE_HEAD = (
     "SESSIONS LOST",
 )  # fmt: skip
 STATIC = "static"
-ALIKE_S = 0.1  # medians that differ by no more count as alike: what the machine's own noise is
+ALIKE_S = 0.1  # medians up to this count as alike, and as nothing: what the machine's own noise is
+ALIKE_RATIO = 1.5  # larger ones, when the largest is no more than so many times the smallest
 
 
 def headings(rows: Iterable[Row]) -> Iterator[tuple[str, list[Row]]]:
@@ -103,19 +104,25 @@ def outage_words(row: Row) -> str:
     return STATE_WORDS[NOTHING_LOST] if row["state"] == NOTHING_LOST else seconds(row["outage_s"]["median"])
 
 
-def _alike(begins: Sequence[Row]) -> list[str]:
-    """Where timers made no difference, and where they did: from the medians of all profiles that were hit."""
-    told = []
+def _alike(begins: Sequence[Row]) -> Iterator[str]:
+    """Where the profiles' timers made no difference: from the medians of all profiles that were hit."""
     for (fault, name), found in groupby(begins, key=lambda row: (row["fault"], row["class"])):
         hit = [row for row in found if row["state"] != NO_IMPACT]
         medians = [row["outage_s"]["median"] for row in hit]
-        if len(hit) > 1 and all(value is not None and value <= ALIKE_S for value in medians):
-            what = f"{hit[0]['kind']} on {hit[0]['target']}"
-            told.append(
-                f"For the {name} flows of {fault} ({what}) all {counted(len(hit), 'profile')} were over it within {seconds(ALIKE_S)}: "
-                "no timer takes part, and routing is as good there as a transport that leaves the path by itself."
-            )
-    return told
+        known = [value for value in medians if value is not None]
+        if len(hit) > 1 and len(known) == len(hit) and max(known) <= max(ALIKE_S, ALIKE_RATIO * min(known)):
+            yield _alike_words(f"the {name} flows of {fault} ({hit[0]['kind']} on {hit[0]['target']})", len(hit), known, name)
+
+
+def _alike_words(which: str, profiles: int, medians: Sequence[float], name: str) -> str:
+    if max(medians) <= ALIKE_S:
+        return (
+            f"For {which} all {counted(profiles, 'profile')} were over it within {seconds(ALIKE_S)}, whatever their timers: "
+            "routing is as good there as a transport that leaves the path by itself."
+        )
+    span = f"{seconds(min(medians))} to {seconds(max(medians))}"
+    why = "it is the telling of others that takes the time" if name == REMOTE else "no timer decides it"
+    return f"For {which} all {counted(profiles, 'profile')} needed about the same, {span}, whatever their timers: {why}."
 
 
 def _skipped(content: Mapping[str, Any]) -> list[str]:

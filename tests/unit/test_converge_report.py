@@ -64,12 +64,35 @@ def test_the_cell_of_an_outage_says_what_is_no_time_in_words(samples: list[dict]
     assert converge_words.outage_cell(rows(samples, ["datacenter"])[0]) == cell
 
 
-def test_where_no_timer_takes_part_the_page_says_so_and_not_elsewhere() -> None:
-    alike = [sentence for sentence in converge_words.findings(content(both(REPAIRED, 0.05))) if "no timer takes part" in sentence]
-    assert len(alike) == 1
-    assert "local flows of f1" in alike[0]
-    for told in (both(REPAIRED, 6.0), both(NOT_REPAIRED, 4.0), both(NO_IMPACT, None)):
-        assert not any("no timer" in sentence for sentence in converge_words.findings(content(told)))
+def alike(samples: list[dict]) -> list[str]:
+    return [sentence for sentence in converge_words.findings(content(samples)) if "whatever their timers" in sentence]
+
+
+def test_where_no_timer_takes_part_the_page_says_so() -> None:
+    (sentence,) = alike(both(REPAIRED, 0.05))
+    assert "local flows of f1" in sentence
+    assert "routing is as good there" in sentence
+
+
+def test_where_all_wait_alike_for_others_to_be_told_the_page_says_so_and_does_not_call_it_good() -> None:
+    (sentence,) = alike([sample(REPAIRED, 0.2, "datacenter", name=REMOTE), sample(REPAIRED, 0.25, "traditional", name=REMOTE)])
+    assert "200 ms to 250 ms" in sentence
+    assert "telling of others" in sentence
+    assert "as good" not in sentence
+
+
+@pytest.mark.parametrize(
+    "samples",
+    [
+        [sample(REPAIRED, 0.9, "datacenter"), sample(REPAIRED, 6.3, "traditional")],
+        [sample(REPAIRED, 0.05, "datacenter"), sample(NOT_REPAIRED, 4.0, "traditional")],
+        both(NOT_REPAIRED, 4.0),
+        both(NO_IMPACT, None),
+        [sample(REPAIRED, 0.05, "datacenter")],
+    ],
+)
+def test_where_profiles_differ_or_nothing_was_repaired_nobody_is_called_alike(samples: list[dict]) -> None:
+    assert alike(samples) == []
 
 
 def test_a_finding_names_the_fastest_and_the_slowest_profile_and_who_found_nothing() -> None:
@@ -78,7 +101,7 @@ def test_a_finding_names_the_fastest_and_the_slowest_profile_and_who_found_nothi
         sample(REPAIRED, 6.3, "traditional", name=REMOTE),
         *both(NOT_REPAIRED, 4.0),
     ]
-    (sentence,) = converge_words.findings(content(samples))
+    sentence = converge_words.findings(content(samples))[0]
     assert "remote flows 900 ms (datacenter) to 6.3 s (traditional)" in sentence
     assert "local flows not detected while it lasted: datacenter, traditional" in sentence
 
