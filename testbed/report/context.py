@@ -134,7 +134,12 @@ def _known(told: Mapping[str, Any], *names: str) -> bool:
 
 
 def _settings(data: RunData) -> str:
-    return "; ".join(line for line in (mrc_line(data), bgp_line(data), rc_line(data), tcp_line(data)) if line)
+    return "; ".join(line for line in (transports_line(data), bgp_line(data)) if line)
+
+
+def transports_line(data: RunData) -> str:
+    """What each transport of the run was allowed."""
+    return "; ".join(line for line in (mrc_line(data), rc_line(data), tcp_line(data)) if line)
 
 
 def mrc_line(data: RunData) -> str:

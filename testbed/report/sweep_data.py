@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from testbed.errors import UsageError
-from testbed.report.context import machine_text
+from testbed.report import sweep_detection
+from testbed.report.context import machine_text, transports_line
 from testbed.report.metrics import METRIC_NAMES, METRICS
 from testbed.report.reading import RunData, read_run
 from testbed.report.summary import FIDELITY_FIGURES, no_nan, summarise_data, worst_figure, worst_verdict
@@ -56,6 +57,7 @@ def read_sweep(folder: Path) -> dict[str, Any]:
         "relative": asked.get("relative") is True, "arms": _arms(manifest, points), "points": points,
         "fidelity": _fidelity(points), "machine": machine_text(RunData(folder, manifest, scenario, None, {}, ())),
         "metrics": {metric.name: {"unit": metric.unit, "meaning": metric.meaning} for metric in METRICS},
+        "transports": next((point["transports"] for point in points if point["transports"]), ""),
         "interrupted": manifest.get("interrupted") is not False, "complete": manifest.get("complete") is True,
         "problems": list(_problems(points)),
     }  # fmt: skip
@@ -69,13 +71,22 @@ def _point(folder: Path, told: Mapping[str, Any]) -> dict[str, Any]:
         "exit_code": told.get("exit_code"), "problems": [str(problem) for problem in _listed(told.get("problems"))],
     }  # fmt: skip
     if not any((folder / told["folder"]).glob("*/*/arm.json")):
-        return entry | {"arms": {}, "fidelity": {"verdict": "unknown", "reasons": []}, "expectations": []}
+        return entry | {
+            "arms": {},
+            "fidelity": {"verdict": "unknown", "reasons": []},
+            "expectations": [],
+            "detection": {},
+            "transports": "",
+        }
     data = read_run(folder / told["folder"])
     summary = summarise_data(data)
     verdicts = judge(expectations(data.scenario), summary)
     arms = {arm: {name: found[name] for name in METRIC_NAMES} for arm, found in summary["arms"].items()}
     judged = [{"met": verdict.met, "sentence": verdict.sentence} for verdict in verdicts]
-    return entry | {"arms": arms, "fidelity": summary["fidelity"], "expectations": judged}
+    return entry | {
+        "arms": arms, "fidelity": summary["fidelity"], "expectations": judged,
+        "detection": sweep_detection.of_point(data, summary), "transports": transports_line(data),
+    }  # fmt: skip
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:

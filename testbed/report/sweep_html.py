@@ -5,13 +5,13 @@ from __future__ import annotations
 import base64
 import json
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 from testbed.files import write_text
-from testbed.report import plot_sweep, style
+from testbed.report import plot_sweep, plot_timers, style
 from testbed.report.context import fidelity_line, label
 from testbed.report.html import command, overrides, template
 from testbed.report.metrics import METRICS, metric
@@ -19,26 +19,30 @@ from testbed.report.plots import write_figure
 from testbed.report.sweep_data import read_manifest, read_sweep, relative
 from testbed.report.sweep_words import finding, share_words, spread_words
 
+CAPTIONS = {"sweep": plot_sweep.CAPTION, "timers": plot_timers.CAPTION}
+
 
 def write_sweep(folder: Path) -> dict[str, Any]:
     """Writes sweep.json, plots/ and report.html, and returns the content of the first. UsageError if the folder is no sweep."""
     data = read_sweep(folder)
     write_text(folder / "sweep.json", json.dumps(data, indent=1, allow_nan=False, default=str) + "\n")
     plots = write_pictures(folder, data)
-    write_text(folder / "report.html", render(folder, data, plots[0]))
+    write_text(folder / "report.html", render(folder, data, [path for path in plots if path.suffix == ".png"]))
     return data
 
 
 def write_pictures(folder: Path, data: Mapping[str, Any]) -> list[Path]:
-    """Writes plots/sweep.png and .svg; returns their paths."""
+    """Writes plots/sweep.png and .svg, and of a sweep over routing's timers plots/timers.png and .svg; returns their paths."""
     with style.styled():
-        return write_figure(folder, "sweep", plot_sweep.draw(data), data["fidelity"]["verdict"])
+        figures = {"timers": plot_timers.draw(data), "sweep": plot_sweep.draw(data)}
+        drawn = [(name, figure) for name, figure in figures.items() if figure is not None]
+        return [path for name, figure in drawn for path in write_figure(folder, name, figure, data["fidelity"]["verdict"])]
 
 
-def render(folder: Path, data: Mapping[str, Any], png: Path) -> str:
+def render(folder: Path, data: Mapping[str, Any], pngs: Sequence[Path]) -> str:
     """The whole page; every string from the run is escaped by the template."""
-    encoded = base64.b64encode(png.read_bytes()).decode("ascii")
-    return template("sweep.html.j2").render(**page(folder, data), png=encoded, caption=plot_sweep.CAPTION)
+    pictures = [(base64.b64encode(png.read_bytes()).decode("ascii"), CAPTIONS[png.stem]) for png in pngs]
+    return template("sweep.html.j2").render(**page(folder, data), pictures=pictures)
 
 
 def page(folder: Path, data: Mapping[str, Any]) -> dict[str, Any]:
