@@ -19,7 +19,7 @@ from testbed.report.plot_sweep import footer
 
 CAPTION = (
     "What a silent failure cost the job against the time after which routing's timer finds it (log axes): medians, with the range of all "
-    "repeats as a bar. A hollow mark: the failure was over before routing found it. The dotted line is where the stall is the detection time "
+    "repeats as a bar. A hollow mark: the failure was over before routing found it. On the dotted line the stall is the detection time "
     "itself; a transport adds the wait until it sends again. A level line with a band: an arm in which nothing routes, all points together."
 )
 
@@ -30,7 +30,7 @@ def draw(data: Mapping[str, Any]) -> Figure | None:
     if not arms:
         return None
     level = sweep_detection.unrouted_stalls(data)
-    figure = style.frame(sweep_detection.title(data), [*footer(data), *_settings(data)], 5.6)
+    figure = style.frame(sweep_detection.title(data), _footer(data), 5.6)
     axes = style.panels(figure, [4.6], [*(_handle(arm) for arm in (*arms, *level)), *_hollow(data, arms), _diagonal()], columns=2)[0]
     entries = {arm: sweep_detection.series(data, arm) for arm in arms}
     _scale(axes, entries, level, sweep_detection.cut_s(data))
@@ -43,9 +43,16 @@ def draw(data: Mapping[str, Any]) -> Figure | None:
     return figure
 
 
-def _settings(data: Mapping[str, Any]) -> list[str]:
-    told = data.get("transports")
-    return [str(told)] if told else []
+def _footer(data: Mapping[str, Any]) -> list[str]:
+    """The sweep's, with what is shown here in the place of its metric, and what the transports were allowed."""
+    what, _, *rest = footer(data)
+    told = [str(data["transports"])] if data.get("transports") else []
+    return [
+        what,
+        "Stall: what all steps under the silent failure lost against the healthy median, if it hit the arm's traffic",
+        *rest,
+        *told,
+    ]
 
 
 def _shown(stall_s: float) -> float:
@@ -85,9 +92,11 @@ def _names(axes: Axes, entries: Sequence[Mapping[str, Any]]) -> None:
     for entry in entries:
         words = entry["text"] + ("" if entry["detected"] else "\nnot detected:\nover before")
         above = max(_shown(stall) for stall in entry["stalls_s"])
-        axes.annotate(
-            words, (entry["detection_s"], above), xytext=(0, 9), textcoords="offset points", ha="center", fontsize=style.TEXT_PT - 2
-        )
+        drawn: dict[str, Any] = {"ha": "center", "fontsize": style.TEXT_PT - 2, "zorder": 6, "bbox": _PLATE}
+        axes.annotate(words, (entry["detection_s"], above), xytext=(0, 9), textcoords="offset points", **drawn)
+
+
+_PLATE = {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1}
 
 
 def _level(axes: Axes, arm: str, stalls: Sequence[float]) -> None:

@@ -38,7 +38,7 @@ def _lasted(fault: Mapping[str, Any]) -> float:
 
 
 def _is_detected(fault: Mapping[str, Any], detects_s: float | None) -> bool:
-    """A session over the link fell while the fault was on; where the history does not tell, whether the timer was shorter than the fault."""
+    """A session over the link fell while the fault was on; where the history does not tell: the timer was shorter than the fault."""
     lost = (fault.get("routing") or {}).get("session_losses")
     if lost is not None:
         return bool(lost)
