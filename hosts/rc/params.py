@@ -77,7 +77,7 @@ class RcParams:
 
     def __post_init__(self) -> None:
         """Refuses values outside of what the header fields and the protocol allow; takes from the preset what is not given."""
-        if self.preset not in PRESETS:
+        if not isinstance(self.preset, str) or self.preset not in PRESETS:
             near = get_close_matches(str(self.preset), PRESETS, 1)
             hint = f"did you mean {near[0]!r}?" if near else f"use {', '.join(PRESETS)}"
             raise UsageError(f"RC parameter preset is {self.preset!r}: {hint}")

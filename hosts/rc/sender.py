@@ -57,6 +57,8 @@ class SendQp:
         self.attributes, self.params, self.shared = attributes, params, shared
         shared.qps.append(self)
         self.rate = Rate(params) if params.dcqcn else None
+        # Below this rate an acknowledgement of `ack_every` packets could come after the ACK timeout, so each packet asks for its own.
+        self._ask_below = 2 * params.qp_ack_every * params.payload_bytes / params.ack_timeout_s
         self.flow = wire.Flow(attributes.source, attributes.destination, attributes.source_port, attributes.qpn)
         self.acked = self.next = self.highest = self.end = attributes.first_psn
         self.messages: deque[_Message] = deque()
@@ -120,9 +122,10 @@ class SendQp:
         offset = index * self.params.payload_bytes
         payload = message.data[offset : offset + self.params.payload_bytes]
         opcode = _opcode(index == 0, index == last)
-        psn_word = self.next & wire.PSN_MASK | (wire.ACK_REQUEST if index == last else 0)
+        asks = index == last or (self.rate is not None and self.rate.current < self._ask_below)
+        psn_word = self.next & wire.PSN_MASK | (wire.ACK_REQUEST if asks else 0)
         header, trailer = self.flow.build(opcode, psn_word, self._extension(message, index == 0, index == last), payload)
-        self._count_sent(now, asks=index == last)
+        self._count_sent(now, asks)
         if index == last:
             self._cursor += 1
         return Transmit(0, self.attributes.destination, header, payload, trailer, False, self.attributes.source_port)

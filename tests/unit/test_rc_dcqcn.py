@@ -106,6 +106,16 @@ def test_cnp_to_a_receive_qp_is_of_an_unknown_qp():
     assert ends.b.report()["drops"] == {"unknown_qp": 1}
 
 
+@settings(max_examples=200, deadline=None)
+@given(st.binary(max_size=40))
+def test_garbage_that_calls_itself_a_cnp_never_raises_and_changes_nothing(garbage: bytes):
+    ends = Ends(**ON)
+    for core in (ends.a, ends.b):
+        core.on_datagram(0.0, 0, memoryview(bytes([wire.CNP]) + garbage))
+        assert sum(core.report()["drops"].values()) == 1
+    assert ends.a.report()["cnps_received"] == 0
+
+
 def test_flood_of_cnps_costs_no_more_than_one_each_half_interval():
     ends = Ends(**ON)
     for at in range(1000):
@@ -189,6 +199,20 @@ def test_rate_stays_between_its_bounds_and_never_lets_more_through_than_line_rat
     assert sent <= now * LINE_BPS / 8 + 2 * 4200 + 0.002 * LINE_BPS / 8
 
 
+def test_each_packet_asks_for_an_ack_when_the_rate_is_so_low_that_a_coalesced_one_would_come_after_the_timeout():
+    ends = Ends(dcqcn=True, link_rate_bps=1e6, timeout_exponent=14, dcqcn_time_scale=1.0, dcqcn_increase_timer_us=1e6)
+    ends.write(bytes(64 * 40))
+    first = ends.data()
+    for at in range(12):
+        ends.now = at * 50e-6
+        ends.a.on_datagram(ends.now, 0, memoryview(cnp(ends)))
+    ends.to_b(*first)
+    ends.to_a(*ends.answers())
+    ends.now = 0.3  # a packet of 142 bytes at the least rate, 625 bytes a second, takes 0.23 s
+    (slow,) = ends.data()
+    assert [wire.parse_bth(raw(packet)).ack_request for packet in (first[0], slow)] == [False, True]
+
+
 def test_dcqcn_without_the_links_rate_is_refused():
     with pytest.raises(UsageError, match="link_rate_bps"):
         Ends(dcqcn=True)
@@ -199,8 +223,10 @@ class Bottleneck:
     """Two senders into one link of 10 Mbit/s, which marks between 2 and 8 full frames as the testbed's links do; all else is instant."""
 
     params: RcParams
+    room_frames: float = 1000.0
     delay_s: float = 0.002
     now: float = 0.0
+    dropped: int = 0
     depths: list[float] = field(default_factory=list)
 
     def run(self, duration_s: float) -> dict[str, int]:
@@ -226,6 +252,9 @@ class Bottleneck:
                 for packet in core.transmit(self.now):
                     backlog = max(0.0, busy_until - self.now) * LINE_BPS / 8 / 4366
                     self.depths += [backlog] if self.now > duration_s / 2 else []
+                    if backlog > self.room_frames:
+                        self.dropped += 1
+                        continue
                     mark = draw.random() < (backlog - 2) / 6
                     busy_until = max(busy_until, self.now) + (len(raw(packet)) + 62) * 8 / LINE_BPS
                     queue.append((busy_until + self.delay_s, packet, mark))
@@ -249,3 +278,11 @@ def test_two_senders_share_a_link_with_a_shallow_queue_and_use_it():
     assert mean[True] < mean[False] / 3, mean
     assert sum(acked.values()) > 0.8 * sum(without.values()), (acked, without)
     assert min(acked.values()) > 0.6 * max(acked.values()), acked
+
+
+def test_a_short_queue_that_two_windows_overflow_loses_less():
+    plain, controlled = Bottleneck(RcParams(link_rate_bps=LINE_BPS), 20.0), Bottleneck(PARAMS, 20.0)
+    without, acked = plain.run(8.0), controlled.run(8.0)
+    assert plain.dropped > 100
+    assert controlled.dropped < plain.dropped / 5, (controlled.dropped, plain.dropped)
+    assert sum(acked.values()) > sum(without.values()), (acked, without)
