@@ -96,6 +96,16 @@ def _text(ended_by: BaseException | None) -> str | None:
     return None if ended_by is None or isinstance(ended_by, KeyboardInterrupt) else f"{type(ended_by).__name__}: {ended_by}"
 
 
+def record_routing(fabric: Fabric, log: EventLog) -> TestbedError | None:
+    """Takes what routing wrote down. What is wrong with it is handed back, so that all else is written before it goes on."""
+    try:
+        for event in fabric.routing_events():
+            log.record(event)
+    except TestbedError as error:
+        return error
+    return None
+
+
 @dataclass(frozen=True)
 class Surroundings:
     """What all arms of a run or a sweep share: who is told how it goes, whose packets are recorded, and where requests come in."""
@@ -148,8 +158,8 @@ class ArmRun:
             ended_by = reason
         finally:
             live.close()
-        for event in fabric.routing_events():
-            self.log.record(event)
+        unreadable = record_routing(fabric, self.log)
+        ended_by = ended_by or unreadable
         outcome = ArmOutcome(self.arm, self.repeat, interrupted=isinstance(ended_by, KeyboardInterrupt))
         outcome.wrong_sums = live.supervisor.state.wrong_sums
         outcome.tables_unchanged = fabric.tables_unchanged()
