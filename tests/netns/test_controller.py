@@ -6,9 +6,13 @@ import importlib.util
 from typing import Any
 
 import pytest
+from conftest import in_ci
 from fabric_lab import ask
 
-pytestmark = pytest.mark.netns
+pytestmark = [
+    pytest.mark.netns,
+    pytest.mark.skipif(importlib.util.find_spec("ryu") is None and not in_ci(), reason="Ryu is not installed (TESTBED_WITHOUT_RYU)"),
+]
 
 HOLD_S, KEEPALIVE_S = 3.0, 1.0
 LOSSES = ("carrier", "mended", "silent", "silent mended", "remote", "remote mended")

@@ -9,8 +9,6 @@ from fabric_lab import ask
 
 pytestmark = pytest.mark.netns
 
-FLOWS = 64
-
 
 def tell() -> dict[str, Any]:
     """A static fabric: where the switches would send many flows of a pair, whether they come, and what a cut changes."""
@@ -41,7 +39,7 @@ def tell() -> dict[str, Any]:
     def ways(protocol: str) -> list[str]:
         """T1 and T2 of each flow."""
         found = []
-        for port in range(50000, 50048):
+        for port in range(50000, 50024):
             t1 = hop("t0_1_1", protocol, port)
             found.append(f"{t1} {hop(t1, protocol, port)}")
         return found
@@ -70,10 +68,10 @@ def story() -> dict[str, Any]:
 
 @pytest.mark.parametrize("protocol", ["udp", "tcp"])
 def test_flows_of_a_pair_spread_over_every_path_of_both_tiers(story: dict[str, Any], protocol: str) -> None:
-    """48 flows over 4 paths: a path without any would be a chance of 1 in 10^6; all on 2 paths is what polarisation looks like."""
+    """24 flows over 4 paths, always the same flows and bases; all on 2 paths is what polarisation looks like."""
     used = {way: story[protocol].count(way) for way in story[protocol]}
     assert len(used) == story["paths"]
-    assert min(used.values()) >= 3
+    assert min(used.values()) >= 2
 
 
 def test_a_static_fabric_does_not_get_around_a_cut_and_keeps_its_tables(story: dict[str, Any]) -> None:
