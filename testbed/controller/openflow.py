@@ -5,9 +5,9 @@ The environment says which: TESTBED_OPENFLOW=ryu (default), os-ken, or auto (Ryu
 
 from __future__ import annotations
 
+import functools
 import importlib
 import importlib.metadata
-import importlib.util
 import os
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -209,15 +209,18 @@ def serve(library: Library, path: Path, step: Callable[[Sequence[Event]], float]
 
 
 def _taken(hub: Any, inbox: Any, wait_s: float) -> list[Event]:
-    """All that has come; waits for the first. A bound on a round lets the senders run in between."""
-    taken: list[Event] = []
+    """All that has come; waits for the first. A bound on a round lets the senders run in between. Raises what a handler raised."""
+    taken: list[Event | Exception] = []
     try:
         taken.append(inbox.get(timeout=max(wait_s, 0.0001)))
         while len(taken) < _IN_THIS_ROUND:
             taken.append(inbox.get(block=False))
     except hub.QueueEmpty:
         hub.sleep(0)
-    return taken
+    for found in taken:
+        if isinstance(found, Exception):
+            raise found
+    return [found for found in taken if not isinstance(found, Exception)]
 
 
 def _app(library: Library) -> Any:
@@ -242,11 +245,31 @@ def _listener(library: Library, path: Path) -> Any:
     return Listener
 
 
-def _application(library: Library, put: Callable[[Event], None]) -> Any:
+def _guarded(register: Callable[..., Any], put: Callable[[Event | Exception], None]) -> Callable[..., Callable[[F], F]]:
+    """`register`, but what a handler raises ends the process: the library would write it to its log, and go on without the event."""
+
+    def on(event: Any, states: Any) -> Callable[[F], F]:
+        def decorated(method: F) -> F:
+            @functools.wraps(method)
+            def guarded(self: Any, found: Any) -> None:
+                try:
+                    method(self, found)
+                except Exception as error:  # noqa: BLE001 - it is raised again where the process can end by it
+                    put(error)
+
+            registered: F = register(event, states)(guarded)
+            return registered
+
+        return decorated
+
+    return on
+
+
+def _application(library: Library, put: Callable[[Event | Exception], None]) -> Any:
     """Turns the library's events into ours."""
     base = _app(library)
     handler, events = _module(library.name, "controller.handler"), _module(library.name, "controller.ofp_event")
-    on: Callable[..., Callable[[F], F]] = handler.set_ev_cls
+    on = _guarded(handler.set_ev_cls, put)
     version, nicira = _module(library.name, "ofproto.ofproto_v1_3"), _module(library.name, "ofproto.nicira_ext")
     live, dead = handler.MAIN_DISPATCHER, handler.DEAD_DISPATCHER
 

@@ -208,3 +208,16 @@ def test_auto_falls_back_and_says_so(monkeypatch):
     assert (found.name, openflow.told(found)) == ("os-ken", "os-ken 4.2.2 (TESTBED_OPENFLOW=auto)")
     with pytest.raises(HostError, match="ryu: no module named ryu; install it"):
         openflow.find("ryu")
+
+
+def test_what_a_handler_raises_is_not_lost():
+    raised = []
+    on = openflow._guarded(lambda event, states: lambda method: method, raised.append)
+
+    class Application:
+        @on("event", "states")
+        def handle(self, event):
+            raise KeyError(event)
+
+    Application().handle("packet")
+    assert repr(raised) == "[KeyError('packet')]"
