@@ -57,23 +57,25 @@ class Bench:
         flows = probe_flows(self.fabric.topology, fault, self.flows, self.seed)
         if not flows:
             return None
-        action = ACTIONS[fault.kind]
         with Probing(self.fabric.topology, self.fabric.pid, flows, self.gap_s) as probing:
-            before = self._counted(flows)
-            time.sleep(WATCH_S)
-            called_begin = time.monotonic()
-            issued, begin = action.begin(self.fabric, fault)
-            self._record("fault_begin", fault, called_begin, issued, begin)
-            called_end, end = self._hold(fault, begin, progress)
-            crossed = {row: count - before[row] for row, count in self._counted(flows).items()}
-            progress("waits until routing has settled")
-            ended = self.settle(fault)
+            moments, crossed = self._carry_out(fault, flows, progress)
             report = probing.stop()
-        moments = Moments(called_begin, begin, called_end, end, ended)
         health = {key: report[key] for key in ("late_p99_s", "refused", "rate_share")}
         injection = Injection(fault, moments, report["streams"], crossed, health)
         self.done.append(injection)
         return injection
+
+    def _carry_out(self, fault: Fault, flows: Sequence[ProbeFlow], progress: Callable[[str], None]) -> tuple[Moments, dict[Row, int]]:
+        """The fault, while probes run: when what came, and how many probes were on what broke."""
+        before = self._counted(flows)
+        time.sleep(WATCH_S)
+        called_begin = time.monotonic()
+        issued, begin = ACTIONS[fault.kind].begin(self.fabric, fault)
+        self._record("fault_begin", fault, called_begin, issued, begin)
+        called_end, end = self._hold(fault, begin, progress)
+        crossed = {row: count - before[row] for row, count in self._counted(flows).items()}
+        progress("waits until routing has settled")
+        return Moments(called_begin, begin, called_end, end, self.settle(fault)), crossed
 
     def _hold(self, fault: Fault, begin: float, progress: Callable[[str], None]) -> tuple[float, float]:
         """The fault lasts; then it ends, also when it is interrupted. When the end was asked for, and when it took effect."""

@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,15 @@ def measure(plan: Plan, drawn: Drawn, results: Path, *, reporter: Reporter) -> R
         session.run()
         point_latest(results, folder, reporter)
         return session.finish()
+
+
+@dataclass(frozen=True)
+class Place:
+    """Which profile and repeat a fabric is for, and the folder of its files."""
+
+    profile: str
+    repeat: int
+    folder: Path
 
 
 class Session:
@@ -89,37 +99,37 @@ class Session:
             self._write()
 
     def _measure(self, trial: Trial, repeat: int) -> None:
-        name, scenario = trial.profile.name, trial.scenario
-        folder = self.folder / name / str(repeat)
-        folder.mkdir(parents=True)
-        self.reporter.phase(f"{name} {repeat}: bringing the fabric up")
-        options = {**fabric_options(scenario, trial.profile.arm), "converge_timeout_s": SETTLE_TIMEOUT_S}
-        settings = scenario.link_settings(trial.profile.arm, repeat)
-        private = Path("/run/testbed") / f"{name}-{repeat}"
-        fabric = Fabric(scenario.build_topology(), settings, trial.profile.switching, private, options)
+        place = Place(trial.profile.name, repeat, self.folder / trial.profile.name / str(repeat))
+        place.folder.mkdir(parents=True)
+        self.reporter.phase(f"{place.profile} {repeat}: bringing the fabric up")
+        options = {**fabric_options(trial.scenario, trial.profile.arm), "converge_timeout_s": SETTLE_TIMEOUT_S}
+        settings = trial.scenario.link_settings(trial.profile.arm, repeat)
+        private = Path("/run/testbed") / f"{place.profile}-{repeat}"
+        fabric = Fabric(trial.scenario.build_topology(), settings, trial.profile.switching, private, options)
         with fabric.deployed():
-            bench = Bench(fabric, EventLog(), self.plan.gap_s, self.plan.flows, scenario.seed + repeat - 1)
-            self._on_fabric(bench, name, repeat, folder, options.get("bgp"))
+            bench = Bench(fabric, EventLog(), self.plan.gap_s, self.plan.flows, trial.scenario.seed + repeat - 1)
+            self._on_fabric(bench, place, options.get("bgp"))
 
-    def _on_fabric(self, bench: Bench, name: str, repeat: int, folder: Path, bgp: object) -> None:
+    def _on_fabric(self, bench: Bench, place: Place, bgp: object) -> None:
         """All faults. Whatever ends it, what was measured until then is told."""
         fabric, drops = bench.fabric, sum(bench.fabric.qdisc_drops().values())
-        with _watched(bench.watch()) as watch, _sampled(Sampler(fabric.topology, fabric.link_counters, folder, bench.origin)) as sampler:
+        sampling = Sampler(fabric.topology, fabric.link_counters, place.folder, bench.origin)
+        with _watched(bench.watch()) as watch, _sampled(sampling) as sampler:
             try:
-                bench.settle()
-                for fault in self.plan.faults:
-                    told = f"{name} {repeat}: {fault.kind} on {fault.target} ({fault.id})"
-                    if bench.inject(fault, lambda text, told=told: self.reporter.phase(f"{told} {text}")) is None:  # type: ignore[misc]
-                        self._skip(fault.id, fault.kind, fault.target)
+                self._all_faults(bench, place)
             finally:
-                events = [*bench.log.events(), *bench.fabric.routing_events()]
-                lost_before = self._take(bench, events, name, repeat)
-                health = ProbeHealth.of([one.probes for one in bench.done], lost_before, self.plan.gap_s)
-                dropped = sum(bench.fabric.qdisc_drops().values()) - drops
-                flaps = self._flaps(bench, events, bgp)
-                fidelity = judged(sampler.cpu_rows, dropped, watch.overruns, health, flaps)
-                self._tell(bench, name, repeat, fidelity)
-                _write_events(folder, events, bench.origin)
+                events = [*bench.log.events(), *fabric.routing_events()]
+                health = ProbeHealth.of([one.probes for one in bench.done], self._take(bench, events, place), self.plan.gap_s)
+                dropped, flaps = sum(fabric.qdisc_drops().values()) - drops, self._flaps(bench, events, bgp)
+                self._tell(bench, place, judged(sampler.cpu_rows, dropped, watch.overruns, health, flaps))
+                _write_events(place.folder, events, bench.origin)
+
+    def _all_faults(self, bench: Bench, place: Place) -> None:
+        bench.settle()
+        for fault in self.plan.faults:
+            told = f"{place.profile} {place.repeat}: {fault.kind} on {fault.target} ({fault.id})"
+            if bench.inject(fault, lambda text, told=told: self.reporter.phase(f"{told} {text}")) is None:  # type: ignore[misc]
+                self._skip(fault.id, fault.kind, fault.target)
 
     def _flaps(self, bench: Bench, events: list[dict[str, Any]], bgp: object) -> tuple[str, ...]:
         """Sessions of real routers that fell for no fault."""
@@ -128,20 +138,21 @@ class Session:
         span = {"start": bench.origin, "ended": time.monotonic(), "grace_s": grace_s(bgp.hold_s, bgp.connect_retry_s)}
         return session_flaps(events, self.plan.faults, bench.fabric.topology, **span)
 
-    def _take(self, bench: Bench, events: list[dict[str, Any]], name: str, repeat: int) -> int:
+    def _take(self, bench: Bench, events: list[dict[str, Any]], place: Place) -> int:
         """The samples of a fabric; returns how many probes were lost without a fault."""
         lost_before = 0
         for injection in bench.done:
             phases, before = bench.phases(injection, events)
             lost_before += before
-            self.samples.append(_sample(injection, phases, name, repeat, before))
+            self.samples.append(_sample(injection, phases, place, before))
         return lost_before
 
-    def _tell(self, bench: Bench, name: str, repeat: int, fidelity: Mapping[str, Any]) -> None:
+    def _tell(self, bench: Bench, place: Place, fidelity: Mapping[str, Any]) -> None:
         if fidelity["verdict"] == "invalid":
             self.outcome.exit_code = self.outcome.exit_code or FidelityError.exit_code
-            self.outcome.problems.append(f"{name}, repeat {repeat}, is not valid: {'; '.join(fidelity['reasons'])}")
-        self.fabrics.append({"profile": name, "repeat": repeat, "fidelity": dict(fidelity), "fabric": bench.fabric.manifest()})
+            self.outcome.problems.append(f"{place.profile}, repeat {place.repeat}, is not valid: {'; '.join(fidelity['reasons'])}")
+        told = {"fidelity": dict(fidelity), "fabric": bench.fabric.manifest()}
+        self.fabrics.append({"profile": place.profile, "repeat": place.repeat, **told})
 
     def _skip(self, fault: str, kind: str, target: str) -> None:
         entry = {"fault": fault, "kind": kind, "target": target, "why": "no pair of hosts that it hits has a way around it"}
@@ -182,10 +193,11 @@ class Session:
         }  # fmt: skip
 
 
-def _sample(injection: Injection, phases: Mapping[str, Any], name: str, repeat: int, lost_before: int) -> dict[str, Any]:
+def _sample(injection: Injection, phases: Mapping[str, Any], place: Place, lost_before: int) -> dict[str, Any]:
     fault = injection.fault
     told = {"fault": fault.id, "kind": fault.kind, "target": fault.target, "tier": fault.tier, "for_s": fault.for_s}
-    return {"profile": name, "repeat": repeat, **told, "lost_before": lost_before, "probes": dict(injection.probes), "phases": dict(phases)}
+    more = {"lost_before": lost_before, "probes": dict(injection.probes), "phases": dict(phases)}
+    return {"profile": place.profile, "repeat": place.repeat, **told, **more}
 
 
 def _write_events(folder: Path, events: Iterable[Mapping[str, Any]], origin: float) -> None:

@@ -12,7 +12,7 @@ from testbed.cli.converge import planned
 from testbed.converge.analysis import REPAIRED
 from testbed.converge.bench import Bench
 from testbed.converge.plan import Plan
-from testbed.converge.session import Session
+from testbed.converge.session import Place, Session
 from testbed.errors import FidelityError, HostError
 from testbed.reporting import SilentReporter
 from testbed.run.record import EventLog
@@ -44,7 +44,9 @@ def working(session: Session, called: list[tuple[str, int]], failing: BaseExcept
             raise failing
         session.samples.append(sample(REPAIRED, 0.1, trial.profile.name, repeat))
         bench = type("Bench", (), {"fabric": type("Fabric", (), {"manifest": lambda self: {}})()})()
-        session._tell(bench, trial.profile.name, repeat, {"verdict": verdict, "reasons": ["CPU"] if verdict != "good" else []})
+        session._tell(
+            bench, Place(trial.profile.name, repeat, session.folder), {"verdict": verdict, "reasons": ["CPU"] if verdict != "good" else []}
+        )
 
     session._measure = measure  # type: ignore[method-assign]
 
