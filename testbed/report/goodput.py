@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 
 from testbed.link_settings import ETHERNET_HEADER_BYTES
-from testbed.report.context import TRANSPORT_OF_ARM, transport_parameters
+from testbed.report.context import transport_parameters
 from testbed.report.counters import Column, bin_edges, growth, middles
 from testbed.report.fair_share import FairSpan, fair_spans, jain, mean_rate, on_between
 from testbed.report.model import ArmRun, QpSeries, StreamFlow
-from testbed.scenario.fit import HEADER_BYTES
+from testbed.scenario.fit import header_bytes
 
 SETTLE_S = 2.0  # a flow is judged from this long after its start, or from half of its time if it is on for less than twice that
 MIN_SPAN_S = 0.5  # shorter spans give no figure: a message of 64 KiB alone takes a tenth of that at 10 Mbps
@@ -45,7 +45,7 @@ class FlowGoodput:
 
 def payload_share(run: ArmRun) -> float | None:
     """The share of a link's rate that full packets of this arm leave to payload; None if the packets' size is not known."""
-    headers = HEADER_BYTES.get(TRANSPORT_OF_ARM.get(run.arm, ""))
+    headers = header_bytes(run.arm)
     payload = transport_parameters(run).get("payload_bytes", _largest_segment(run, headers))
     if headers is None or not isinstance(payload, int) or payload <= 0:
         return None

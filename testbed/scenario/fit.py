@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from hosts import wire
 from testbed.errors import UsageError
-from testbed.scenario.derived_links import TRANSPORT_OF_ARM, link_settings
+from testbed.scenario.derived_links import HASHED_ARMS, TRANSPORT_OF_ARM, link_settings
 from testbed.scenario.options import owner
 from testbed.scenario.problems import Place, Problem
 from testbed.scenario.schema import Links, Transport
@@ -21,6 +21,12 @@ HEADER_BYTES: Mapping[str, int] = {
     "rc": sum(header.size_bytes for header in _COMMON) + wire.ICRC_BYTES,
     "tcp": wire.IPV6.size_bytes + TCP_HEADER_BYTES,
 }
+
+
+def header_bytes(arm: str) -> int | None:
+    """The longest headers of an arm's data packets; MRC whose EVs routers hash has no outer one. None: an arm that is not known."""
+    known = HEADER_BYTES.get(TRANSPORT_OF_ARM.get(arm, ""))
+    return known - wire.IPV6.size_bytes if known is not None and arm in HASHED_ARMS else known
 
 
 def link_problems(links: Links, arms: tuple[str, ...], dcqcn: bool) -> list[Problem]:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from testbed.report import effects, findings
+from testbed.report.goodput import payload_share
 from testbed.report.model import ArmRun, FaultInterval
 from testbed.report.summary import repeat_summary
 
@@ -66,3 +67,10 @@ def test_the_findings_say_how_often_and_that_the_faults_are_not_known() -> None:
 def test_arms_whose_paths_are_known_are_told_as_ever() -> None:
     told = findings.detection_sentence(summary(mrc={"retirements": [0.0], "false_retirements": [0.0]}))
     assert told == "No path was retired for a fault. MRC retired no EV without a fault or random loss on its path."
+
+
+def test_packets_without_an_outer_header_leave_more_of_a_link_to_payload() -> None:
+    tunnelled, bare = (payload_share(ArmRun(arm, 1, 20.0, info={"transport": {"payload_bytes": 4096}})) for arm in ("mrc", "mrc-bgp"))
+    assert tunnelled is not None
+    assert bare is not None
+    assert 4096 / tunnelled - 4096 / bare == pytest.approx(40)
