@@ -47,7 +47,7 @@ class BgpOvsOptions:
     propagation_s: float = 0.0
     fib_base_s: float = 0.0
     fib_prefix_s: float = 0.0005
-    session_min_s: float = 0.55
+    session_min_s: float = 0.15
     session_max_s: float = 0.95
     ecmp_width: int = 64
     ecmp_seed: int = 0x4D52

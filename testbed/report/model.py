@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 
 Event = Mapping[str, Any]
 Series = tuple[tuple[float, float], ...]  # (t_s, cumulative count), in order of time
-# Kinds of fault that lose no packet: `rate` only slows a link down, `host-slow` a host. No path is worth leaving for them.
-LOSSLESS_KINDS = frozenset({"rate", "host-slow"})
+# Kinds of fault that lose no packet: `rate` only slows a link down, `host-slow` a host, and tables outlive their controller. No path is
+# worth leaving for them.
+LOSSLESS_KINDS = frozenset({"rate", "host-slow", "controller-kill"})
 STREAMS = "streams"  # the kind of job without steps, as arm.json and the scenario name it
 
 
