@@ -79,13 +79,15 @@ def pair() -> Iterator[Callable[..., Pair]]:
         each.close()
 
 
-def test_a_message_larger_than_the_sockets_buffers_arrives(pair: Callable[..., Pair]):
-    both = pair(32 << 20)
+def test_messages_larger_than_the_sockets_buffers_arrive_one_after_the_other(pair: Callable[..., Pair]):
+    size, count = 8 << 20, 4
+    both = pair(size * count)
     both.connect()
-    data = random.Random(1).randbytes(32 << 20)
-    both.a.core.post_write(0.0, "b", memoryview(data), 0, 7)
+    data = random.Random(1).randbytes(size * count)
+    for number in range(count):
+        both.a.core.post_write(0.0, "b", memoryview(data)[number * size : (number + 1) * size], number * size, number)
     both.until(lambda: both.a.core.outstanding_messages("b") == 0)
-    assert both.b.core.take_completions() == [Completion("a", 7)]
+    assert both.b.core.take_completions() == [Completion("a", number) for number in range(count)]
     assert both.region == data
     assert both.a.network.counters["send_blocked"] > 0
     assert not both.a.network.full
