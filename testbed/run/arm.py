@@ -139,7 +139,7 @@ class ArmRun:
 
     def _fabric(self) -> Fabric:
         settings = self.scenario.link_settings(self.arm, self.repeat)
-        options = fabric_options(self.scenario, self.arm)
+        options = fabric_options(self.scenario, self.arm, self.repeat)
         return Fabric(self.topology, settings, switching=SWITCHING_OF_ARM[self.arm], run_dir=self._private_dir(), options=options)
 
     def _private_dir(self) -> Path:

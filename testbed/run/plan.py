@@ -46,12 +46,14 @@ def implied_parameters(settings: LinkSettings, transport: str) -> dict[str, Any]
     return {"link_rate_bps": settings.rate_bps, **trimming} if transport in ("mrc", "rc") else {}
 
 
-def fabric_options(scenario: Scenario, arm: str) -> dict[str, Any]:
-    """The `options` of the arm's Fabric, from the scenario's sections about routing."""
+def fabric_options(scenario: Scenario, arm: str, repeat: int = 1) -> dict[str, Any]:
+    """The `options` of the arm's Fabric, from the scenario's sections about routing; BGP's model draws anew in each repeat."""
     switching = SWITCHING_OF_ARM[arm]
     if switching == "frr":
         return {"bgp": BgpOptions.from_mapping(scenario.bgp)}
-    return {"bgp_ovs": BgpOvsOptions.from_mapping(scenario.bgp_ovs)} if switching in ("ovs-bgp", "ovs-ecmp") else {}
+    if switching not in ("ovs-bgp", "ovs-ecmp"):
+        return {}
+    return {"bgp_ovs": BgpOvsOptions.from_mapping(scenario.bgp_ovs), "seed": scenario.seed + repeat - 1}
 
 
 def transport_parameters(scenario: Scenario, arm: str) -> dict[str, Any]:

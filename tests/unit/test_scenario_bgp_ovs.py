@@ -43,6 +43,10 @@ def test_the_arms_that_route_over_open_vswitch_take_the_section() -> None:
     assert [fabric_options(scenario, arm).get("bgp_ovs") for arm in scenario.arms] == [None, None, asked, asked]
 
 
+def test_what_is_drawn_follows_the_scenarios_seed_and_the_repeat() -> None:
+    assert [fabric_options(load("seed=7"), "rc-bgp-ovs", repeat)["seed"] for repeat in (1, 2)] == [7, 8]
+
+
 def test_a_sweep_may_go_over_presets() -> None:
     scenario = load('sweep={"key": "bgp_ovs.preset", "values": ["frr", "large-fabric"]}')
     assert [single.bgp_ovs["preset"] for single in scenario.single_runs()] == ["frr", "large-fabric"]
