@@ -51,7 +51,7 @@ class Fabric:
     ) -> None:
         self.topology, self.settings, self.run_dir = topology, settings, run_dir
         self.has_controller = switching == "ovs-bgp"
-        self._switching = switching_kinds.make(switching, topology, run_dir, {"seed": settings.seed, **(options or {})})
+        self._switching = switching_kinds.make(switching, topology, run_dir, dict(options or {}))
         self.net = FabricNet(topology)
         self.timings_s: dict[str, float] = {}
         self._program = LinkProgram()

@@ -99,7 +99,7 @@ def test_a_routed_host_uses_all_its_ports_for_all_hosts() -> None:
 
 
 def test_an_unknown_kind_of_switch_is_refused() -> None:
-    with pytest.raises(UsageError, match="`ovs` or `frr`"):
+    with pytest.raises(UsageError, match="choose one of ovs, ovs-ecmp, ovs-bgp, frr"):
         Fabric(build("fat-tree", k=2), LinkSettings(rate_bps=10**7), "magic", SOURCE.parent)
 
 
