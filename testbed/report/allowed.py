@@ -97,7 +97,8 @@ def _datapath(side: Side) -> Cell:
 def _path_choice(side: Side) -> Cell:
     if side.switching == "ovs":
         return Cell("the sender names each whole path (uSID); no hash")
-    known = {**next((dict(table) for table in tables(side.run.info.get("fabric")) if "ecmp_seed" in table), {}), **side.bgp}
+    hashed = next((table for table in tables(side.run.info.get("fabric")) if "bases" in table and "fields" in table), {})
+    known = {"hash_policy": hashed.get("fields"), "ecmp_seed": hashed.get("seed"), **side.bgp}
     shown = [f"{words} {known[name]}" for name, words in _HASH.items() if known.get(name) is not None]
     return Cell(", ".join(["ECMP", *shown]), bgp_source(side, *_HASH) if shown else "") if side.switching else Cell(NOTHING)
 

@@ -39,6 +39,11 @@ class Effect:
         return [entry["stall_s"] for entry in self.hits if entry["stall_s"] is not None]
 
     @property
+    def slowest_s(self) -> float:
+        """The longest stall of a single step: the sum over a long fault is also one of noise."""
+        return max((entry["stall_max_s"] for entry in self.hits if entry["stall_max_s"] is not None), default=0.0)
+
+    @property
     def crashes(self) -> int:
         """Crashes of the job in a step under the fault."""
         return sum(entry["crashes"] for entry in self.hits)
@@ -79,7 +84,7 @@ class Judgement:
 
 
 def compare(ours: Effect, other: Effect) -> Judgement:
-    """MRC against another arm. Alike: neither stalled; or the ranges of the repeats overlap; or the medians differ by less than a tenth.
+    """MRC against another arm. Alike: no step of either stalled; the ranges of the repeats overlap; or the medians are less than a tenth apart.
 
     A crash on one side only is never alike.
     """
@@ -96,8 +101,8 @@ def compare(ours: Effect, other: Effect) -> Judgement:
 
 
 def _alike(ours: Effect, other: Effect) -> str:
-    if not other.crashes and all(max(side.stalls_s) < side.half_step_s for side in (ours, other)):
-        return "none of its repeats lost half a step, and none of MRC's"
+    if not other.crashes and all(side.slowest_s < side.half_step_s for side in (ours, other)):
+        return "no step lost half of a healthy one in either"
     low, high = sorted((ours, other), key=lambda side: min(side.stalls_s))
     if min(len(ours.stalls_s), len(other.stalls_s)) > 1 and max(low.stalls_s) >= min(high.stalls_s):
         return "the ranges of the repeats overlap"
@@ -192,7 +197,7 @@ def _routing_reason(effect: Effect) -> str:
     if not any(changes):
         return "no switch's table changed while the fault was on, so routing had no part in it"
     first, last = (_median([entry.get(name) for entry in told]) for name in ("fib_first_s", "fib_last_s"))
-    span = f"tables changed from {findings.seconds(first or 0)} to {findings.seconds(last or 0)} after its effect"
+    span = f"tables changed from {findings.seconds(first or 0)} to {findings.seconds(last or 0)} after its beginning"
     span += ", which may be another fault's doing that began or ended meanwhile" * any(entry.get("shared") for entry in told)
     reasons = routing.reasons_of(effect.hits)
     if "carrier" in reasons:

@@ -285,8 +285,19 @@ def step_findings(summary: Mapping[str, Any]) -> list[str]:
 def kinds_title(summary: Mapping[str, Any]) -> str:
     """For the picture of faults: the median cost of a fault of each kind, for each arm."""
     kinds = dict.fromkeys(kind for told in summary["arms"].values() for kind in told.get("by_kind", {}))
-    parts = [f"{kind}: {told}" for kind in kinds if (told := _kind_medians(summary, kind))]
+    words = _kind_medians if len(summary["arms"]) <= FEW_ARMS else _kind_ends
+    parts = [f"{kind}: {told}" for kind in kinds if (told := words(summary, kind))]
     return f"Job time that a fault cost (median): {'; '.join(parts)}" if parts else "No fault happened"
+
+
+def _kind_ends(summary: Mapping[str, Any], kind: str) -> str:
+    """Of many arms the one that a fault of the kind cost least, and the one that it cost most."""
+    groups = {arm: told["by_kind"][kind] for arm, told in summary["arms"].items() if kind in told.get("by_kind", {})}
+    medians = {arm: _alone_first(group)["stall_median_s"] for arm, group in groups.items()}
+    known = sorted((median, arm) for arm, median in medians.items() if median is not None)
+    if not known:
+        return "no impact"
+    return " to ".join(dict.fromkeys(f"{seconds(median)} ({in_list(arm)})" for median, arm in (known[0], known[-1])))
 
 
 def _kind_medians(summary: Mapping[str, Any], kind: str) -> str:

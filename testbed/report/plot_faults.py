@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from testbed.report import findings, style
-from testbed.report.context import label
+from testbed.report.context import FEW_ARMS, label
 
 Row = tuple[str, str]  # arm, and what its points have in common
 
@@ -50,9 +50,10 @@ def fault_costs(summary: Mapping[str, Any], footer: Sequence[str]) -> Figure | N
     rows = fault_rows(summary)
     if not rows:
         return None
-    figure = style.frame(findings.kinds_title(summary), footer, 1.5 + 0.85 * len(rows))
+    row_in = 0.8 if len(summary["arms"]) <= FEW_ARMS else 0.5
+    figure = style.frame(findings.kinds_title(summary), footer, 1.5 + (row_in + 0.05) * len(rows))
     shared = any(fault["overlapping"] for faults in rows.values() for fault in faults)
-    axes = style.panels(figure, [1.0 + 0.8 * len(rows)], _cost_legend(shared), columns=3)[0]
+    axes = style.panels(figure, [1.0 + row_in * len(rows)], _cost_legend(shared), columns=3)[0]
     for position, ((arm, _), faults) in enumerate(rows.items()):
         _cost_row(axes, position, arm, [fault for fault in faults if fault["stall_s"] is not None])
     _names(axes, [f"{kind}, {label(arm)}\n{_hit_words(faults)}" for (arm, kind), faults in rows.items()])

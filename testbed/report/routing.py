@@ -61,7 +61,8 @@ def _fib(events: Iterable[Event]) -> list[Event]:
 class FaultRouting:
     """What routing did while one fault was on, in one arm and repeat; what it did at the fault's end is not in it.
 
-    `fib_first_s` and `fib_last_s` count from the fault's effect to the first and the last change of any switch's FIB; None without one.
+    `fib_first_s` and `fib_last_s` count from the fault's beginning (when it was issued: routing knows of an orderly reboot before the links go)
+    to the first and the last change of any switch's FIB; None without one.
     `session_losses` and `reasons` (the router's word for why) are those of sessions over links that the fault touches. `shared`: another
     fault began or ended meanwhile, so messages and changes cannot be told apart. Counts are None where the history does not tell them.
     """
@@ -83,7 +84,7 @@ def routing_under(run: ArmRun, fault: FaultInterval) -> FaultRouting:
     during = [event for event in run.events if fault.from_s <= float(event["t_s"]) < fault.until_s(run.duration_s)]
     told = message_counts(during) if tells_messages(run) else {}
     lost = [event for event in _lost_sessions(during) if _of_fault(fault, event)]
-    changed = [max(0.0, float(event["t_s"]) - fault.begin_s) for event in _fib(during)]
+    changed = [float(event["t_s"]) - fault.from_s for event in _fib(during)]
     return FaultRouting(
         told.get("bgp_updates"), told.get("bgp_withdrawals"), float(len(lost)) if told else None, float(len(changed)),
         min(changed, default=None), max(changed, default=None),

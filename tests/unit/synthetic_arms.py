@@ -32,7 +32,7 @@ FABRICS: Mapping[str, dict] = {
     "rc-bgp": {"switching": "frr", "datapath": "kernel", "routing": {"options": FRR}},
     "tcp-bgp": {"switching": "frr", "datapath": "kernel", "routing": {"options": FRR}},
     "rc-bgp-ovs": {"switching": "ovs-bgp", "datapath": "netdev", "routing": {"options": CONTROLLER}},
-    "rc-static": {"switching": "ovs-ecmp", "datapath": "netdev", "ecmp_seed": 19794},
+    "rc-static": {"switching": "ovs-ecmp", "datapath": "netdev", "ecmp": {"fields": "symmetric_l3l4+udp", "seed": 19794, "bases": {}}},
 }
 
 

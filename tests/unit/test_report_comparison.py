@@ -59,7 +59,7 @@ def edit_arm(run: Path, arm: str, **more: object) -> None:
 
 
 def entry(stall_s: float | None, *, hit: bool | None = True, crashes: int = 0) -> dict:
-    return {"stall_s": stall_s, "hit": hit, "crashes": crashes}
+    return {"stall_s": stall_s, "stall_max_s": stall_s, "hit": hit, "crashes": crashes}
 
 
 def effect(*stalls: float, **more: object) -> Effect:
@@ -84,6 +84,14 @@ def effect(*stalls: float, **more: object) -> Effect:
 )
 def test_how_mrc_came_off_against_another_arm(ours, other, outcome):
     assert compare(ours, other).outcome == outcome
+
+
+def test_noise_in_every_step_of_a_long_fault_is_no_stall():
+    noisy = tuple(entry(1.5) | {"stall_max_s": 0.15} for _ in range(2))
+    stalled = tuple(entry(1.5) | {"stall_max_s": 0.9} for _ in range(2))
+    none = effect(0.0, 0.0)
+    assert compare(Effect("mrc", noisy, 0.2), none).outcome == ALIKE
+    assert compare(Effect("mrc", stalled, 0.2), none).outcome == WORSE
 
 
 def test_each_arm_is_counted_against_mrc(told):
@@ -206,7 +214,7 @@ def test_allowed_values_and_their_sources(run):
     # The made-up scenario sets timeout_exponent for RC; arm.json tells its value.
     assert rows["transport gives up"]["rc-static"] == ("ACK timeout 1.07 s, 7 retries: the QP fails after 8.59 s", "scenario")
     assert rows["choice of paths"]["mrc"][0] == "the sender names each whole path (uSID); no hash"
-    assert rows["choice of paths"]["rc-static"][0] == "ECMP, seed 19794"
+    assert rows["choice of paths"]["rc-static"][0] == "ECMP, hash symmetric_l3l4+udp, seed 19794"
     assert rows["switches trim"]["mrc"][0] == "from 43,660 B in the queue"
     assert rows["switches trim"]["rc-bgp"][0] == "off"
 
