@@ -84,8 +84,9 @@ class Judgement:
 
 
 def compare(ours: Effect, other: Effect) -> Judgement:
-    """MRC against another arm. Alike: no step of either stalled; the ranges of the repeats overlap; or the medians are less than a tenth apart.
+    """MRC against another arm.
 
+    Alike: no step of either stalled; the ranges of the repeats overlap; or the medians are less than a tenth apart.
     A crash on one side only is never alike.
     """
     if not other.hits or not ours.hits:

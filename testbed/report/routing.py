@@ -61,8 +61,8 @@ def _fib(events: Iterable[Event]) -> list[Event]:
 class FaultRouting:
     """What routing did while one fault was on, in one arm and repeat; what it did at the fault's end is not in it.
 
-    `fib_first_s` and `fib_last_s` count from the fault's beginning (when it was issued: routing knows of an orderly reboot before the links go)
-    to the first and the last change of any switch's FIB; None without one.
+    `fib_first_s` and `fib_last_s` count from when the fault was issued (routing knows of an orderly reboot before links go) to the first
+    and the last change of any switch's FIB; None without one.
     `session_losses` and `reasons` (the router's word for why) are those of sessions over links that the fault touches. `shared`: another
     fault began or ended meanwhile, so messages and changes cannot be told apart. Counts are None where the history does not tell them.
     """

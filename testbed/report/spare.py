@@ -10,6 +10,7 @@ from typing import Any
 import topologies
 from testbed.errors import TestbedError
 from testbed.report.model import ArmRun, FaultInterval
+from testbed.units import counted
 from topologies import Path, Topology
 
 
@@ -32,7 +33,11 @@ class Spare:
         if not self.ways:
             return ""
         told = f"of the job's {self.ways} shortest ways over it {self.local} have another next hop at the very switch before it"
-        far = f", for the other {self.ways - self.local - self.cut_off} the news must travel up to {self.hops} hops" if self.hops else ""
+        far = (
+            f", for the other {self.ways - self.local - self.cut_off} the news must travel up to {counted(self.hops, 'hop')}"
+            if self.hops
+            else ""
+        )
         return told + far + (f", {self.cut_off} have no way around it" if self.cut_off else "")
 
 
