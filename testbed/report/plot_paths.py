@@ -19,6 +19,7 @@ from testbed.report.context import first_runs, in_list, label
 from testbed.report.findings import plural
 from testbed.report.model import ArmRun
 from testbed.report.reading import RunData
+from testbed.scenario.derived_links import HASHED_ARMS
 
 BIN_S = 0.5  # width of a cell of the picture of paths: five samples
 MAX_EVS = 32  # more rows than this cannot be read
@@ -119,12 +120,19 @@ def _paths_panel(axes: Axes, run: ArmRun, pair: tuple[str, str] | None, rows: Se
     axes.set_xlim(0, run.duration_s or 1.0)
     axes.grid(visible=False)
     axes.hlines(np.arange(1, len(rows)) - 0.5, 0, run.duration_s, color="white", linewidth=3)
-    told = "; which faults lay on it is not known" if any(fault.happened for fault in run.faults) else ""
-    unknown = "" if any(row.path for row in rows) else f" (the routers chose its path{told})"
-    axes.set_title(f"{label(run.arm)}, repeat {run.repeat}: {' to '.join(pair or ('?', '?'))}{unknown * (len(rows) == 1)}")
+    axes.set_title(f"{label(run.arm)}, repeat {run.repeat}: {' to '.join(pair or ('?', '?'))}{_unknown_paths(run, rows)}")
     bar = axes.figure.colorbar(mesh, ax=axes, pad=0.01, aspect=max(4.0, 3.0 * len(rows)), fraction=0.03)
     bar.set_label("data packets/s", fontsize=style.TEXT_PT - 3)
     bar.ax.tick_params(labelsize=style.TEXT_PT - 3)
+
+
+def _unknown_paths(run: ArmRun, rows: Sequence[EvRow]) -> str:
+    """That a panel shows no faults on its paths because nobody knows the paths; nothing where they are known."""
+    if any(row.path for row in rows) or (len(rows) > 1 and run.arm not in HASHED_ARMS):
+        return ""
+    whose, on = ("their paths", "them") if len(rows) > 1 else ("its path", "it")
+    told = f"; which faults lay on {on} is not known" if any(fault.happened for fault in run.faults) else ""
+    return f" (the routers chose {whose}{told})"
 
 
 def _row_marks(axes: Axes, run: ArmRun, position: int, row: EvRow) -> None:
@@ -148,5 +156,5 @@ def _paths_legend(runs: Sequence[ArmRun], rows: Sequence[EvRow]) -> list[Any]:
         *([Patch(color=DENIED_COLOUR, alpha=0.55, label="DENIED by the administrator")] if denied else []),
         Line2D([], [], color="black", marker="|", ms=8, linestyle="", label="a probe"),
         *(Patch(facecolor=p.get_facecolor(), hatch=p.get_hatch(), edgecolor="#444444", label=f"{p.get_label()} on this path")
-          for p in style.fault_handles(runs)),
+          for p in style.fault_handles(runs) if any(row.path for row in rows)),
     ]  # fmt: skip

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from testbed.report import effects, findings
+from testbed.report import effects, findings, plot_paths
 from testbed.report.goodput import payload_share
 from testbed.report.model import ArmRun, FaultInterval
 from testbed.report.summary import repeat_summary
@@ -74,3 +74,16 @@ def test_packets_without_an_outer_header_leave_more_of_a_link_to_payload() -> No
     assert tunnelled is not None
     assert bare is not None
     assert 4096 / tunnelled - 4096 / bare == pytest.approx(40)
+
+
+@pytest.mark.parametrize(
+    ("arm", "evs", "words"),
+    [
+        ("mrc-bgp", 2, " (the routers chose their paths; which faults lay on them is not known)"),
+        ("rc-bgp", 1, " (the routers chose its path; which faults lay on it is not known)"),
+        ("mrc", 2, ""),  # none was retired, so that no event has told its path
+    ],
+)
+def test_a_picture_of_evs_says_that_their_paths_are_not_known(arm: str, evs: int, words: str) -> None:
+    run = ArmRun(arm, 1, 20.0, faults=(FAULT,))
+    assert plot_paths._unknown_paths(run, [plot_paths.EvRow(ev) for ev in range(evs)]) == words
