@@ -8,7 +8,7 @@ from typing import Any
 from hosts.mrc.params import ACK_TIMEOUT_UNIT_S as MRC_ACK_TIMEOUT_UNIT_S
 from hosts.mrc.params import MrcParams
 from hosts.rc.params import ACK_TIMEOUT_UNIT_S as RC_ACK_TIMEOUT_UNIT_S
-from hosts.rc.params import RcParams
+from hosts.rc.params import PRESETS, RcParams
 from hosts.tcp.params import TcpParams
 from testbed.report import effects, routing_words
 from testbed.report.model import ArmRun
@@ -192,7 +192,9 @@ def rc_line(data: RunData) -> str:
         timeout_s = rc_timeout_s(run)
         if timeout_s is not None:
             told = transport_parameters(run)
-            named = [setting(name, told[name]) for name in ("preset", "qps", "split_data", "dcqcn") if told.get(name)]
+            overridden = PRESETS.get(str(told.get("preset"))) != (told.get("timeout_exponent"), told.get("retries"))
+            shown = ("preset", "qps", "split_data", "dcqcn")[overridden:]
+            named = [setting(name, told[name]) for name in shown if told.get(name)]
             return "RC: " + ", ".join([*named, f"ACK timeout {timeout_s:.2f} s", f"{told.get('retries', '?')} retries"])
     return ""
 

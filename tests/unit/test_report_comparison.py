@@ -283,3 +283,9 @@ def test_the_footer_tells_bgp_once_for_arms_that_share_it(whole, summary):
     assert "BGP of RC over BGP (OVS): preset frr" in text
     assert "RC: preset nccl-18x7, qps 1, ACK timeout 1.07 s, 7 retries" in text
     assert "TCP: connections 4" in text
+
+
+def test_a_preset_that_the_scenario_overrode_is_not_named(run):
+    for arm in ("rc-bgp", "rc-bgp-ovs", "rc-static"):
+        edit_arm(run, arm, transport={"preset": "nccl-18x7", "timeout_exponent": 19, "retries": 7, "qps": 1})
+    assert html.context.rc_line(read_run(run)) == "RC: qps 1, ACK timeout 2.15 s, 7 retries"
