@@ -23,8 +23,7 @@ from testbed.fabric import Fabric
 from testbed.files import write_json, write_lines
 from testbed.report import write_converge
 from testbed.reporting import Reporter
-from testbed.routing.options import BgpOptions
-from testbed.run.flaps import grace_s, session_flaps
+from testbed.run.flaps import fabric_flaps
 from testbed.run.plan import fabric_options
 from testbed.run.record import EventLog
 from testbed.run.session import RunOutcome, manifest, now, point_latest, results_folder, write_scenario
@@ -102,15 +101,15 @@ class Session:
         place = Place(trial.profile.name, repeat, self.folder / trial.profile.name / str(repeat))
         place.folder.mkdir(parents=True)
         self.reporter.phase(f"{place.profile} {repeat}: bringing the fabric up")
-        options = {**fabric_options(trial.scenario, trial.profile.arm), "converge_timeout_s": SETTLE_TIMEOUT_S}
+        options = {**fabric_options(trial.scenario, trial.profile.arm, repeat), "converge_timeout_s": SETTLE_TIMEOUT_S}
         settings = trial.scenario.link_settings(trial.profile.arm, repeat)
         private = Path("/run/testbed") / f"{place.profile}-{repeat}"
         fabric = Fabric(trial.scenario.build_topology(), settings, trial.profile.switching, private, options)
         with fabric.deployed():
             bench = Bench(fabric, EventLog(), self.plan.gap_s, self.plan.flows, trial.scenario.seed + repeat - 1)
-            self._on_fabric(bench, place, options.get("bgp"))
+            self._on_fabric(bench, place, options)
 
-    def _on_fabric(self, bench: Bench, place: Place, bgp: object) -> None:
+    def _on_fabric(self, bench: Bench, place: Place, options: Mapping[str, Any]) -> None:
         """All faults. Whatever ends it, what was measured until then is told."""
         fabric, drops = bench.fabric, sum(bench.fabric.qdisc_drops().values())
         sampling = Sampler(fabric.topology, fabric.link_counters, place.folder, bench.origin)
@@ -120,7 +119,9 @@ class Session:
             finally:
                 events = [*bench.log.events(), *fabric.routing_events()]
                 health = ProbeHealth.of([one.probes for one in bench.done], self._take(bench, events, place), self.plan.gap_s)
-                dropped, flaps = sum(fabric.qdisc_drops().values()) - drops, self._flaps(bench, events, bgp)
+                span = {"start": bench.origin, "ended": time.monotonic()}
+                flaps = fabric_flaps(options, events, self.plan.faults, fabric.topology, **span)
+                dropped = sum(fabric.qdisc_drops().values()) - drops
                 self._tell(bench, place, judged(sampler.cpu_rows, dropped, watch.overruns, health, flaps))
                 _write_events(place.folder, events, bench.origin)
 
@@ -130,13 +131,6 @@ class Session:
             told = f"{place.profile} {place.repeat}: {fault.kind} on {fault.target} ({fault.id})"
             if bench.inject(fault, lambda text, told=told: self.reporter.phase(f"{told} {text}")) is None:  # type: ignore[misc]
                 self._skip(fault.id, fault.kind, fault.target)
-
-    def _flaps(self, bench: Bench, events: list[dict[str, Any]], bgp: object) -> tuple[str, ...]:
-        """Sessions of real routers that fell for no fault."""
-        if not isinstance(bgp, BgpOptions):
-            return ()
-        span = {"start": bench.origin, "ended": time.monotonic(), "grace_s": grace_s(bgp.hold_s, bgp.connect_retry_s)}
-        return session_flaps(events, self.plan.faults, bench.fabric.topology, **span)
 
     def _take(self, bench: Bench, events: list[dict[str, Any]], place: Place) -> int:
         """The samples of a fabric; returns how many probes were lost without a fault."""

@@ -22,12 +22,11 @@ from testbed.fabric import Fabric
 from testbed.faults.injector import Injector
 from testbed.files import write_json
 from testbed.reporting import Reporter
-from testbed.routing.options import BgpOptions
 from testbed.run.agents import AgentPool
 from testbed.run.control import Control, Desk
 from testbed.run.denials import Denials
 from testbed.run.fidelity import Fidelity, Observations, judge
-from testbed.run.flaps import grace_s, session_flaps
+from testbed.run.flaps import fabric_flaps
 from testbed.run.plan import agent_configs, fabric_options, given_parameters, rank_order, transport_parameters
 from testbed.run.record import EventLog
 from testbed.run.supervisor import JobSupervisor
@@ -172,12 +171,9 @@ class ArmRun:
         return outcome
 
     def _flaps(self, live: Live) -> tuple[str, ...]:
-        """Sessions of real routers that fell for no fault."""
-        bgp = fabric_options(self.scenario, self.arm).get("bgp")
-        if not isinstance(bgp, BgpOptions):
-            return ()
-        span = {"start": live.start, "ended": live.ended, "grace_s": grace_s(bgp.hold_s, bgp.connect_retry_s)}
-        return session_flaps(self.log.events(), self.faults, self.topology, **span)
+        """Sessions of BGP and BFD that fell for no fault."""
+        options = fabric_options(self.scenario, self.arm, self.repeat)
+        return fabric_flaps(options, self.log.events(), self.faults, self.topology, start=live.start, ended=live.ended)
 
     def _live(self, fabric: Fabric) -> Live:
         watch = NetlinkWatch({node: fabric.pid(node) for node in self.topology.nodes}, self.log.record)

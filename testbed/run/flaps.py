@@ -7,10 +7,13 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
+from testbed.pathvector.options import BgpOvsOptions
+from testbed.routing.options import BgpOptions
 from testbed.scenario.faults import Fault
 from topologies import Topology
 
 Event = Mapping[str, Any]
+Routing = BgpOptions | BgpOvsOptions
 EARLY_S = 0.1  # the routers' wall clock and ours are compared once, at the end of a run
 ONE_FLAP_S = 2.0  # BFD, then BGP, at both ends: one flap
 
@@ -24,13 +27,27 @@ class Window:
     links: frozenset[str]
 
 
-def grace_s(hold_s: float, connect_retry_s: float) -> float:
+def grace_s(routing: Routing) -> float:
     """How long after its end a fault still explains what falls.
 
     Keepalives that were lost may come too late for the hold time, whose count goes on; and a session that comes back, after at most one
-    connect retry, may fall once more before it stays (seen with FRR 8.4, when both ends connect at the same time).
+    connect retry, may fall once more before it stays (seen with FRR 8.4, when both ends connect at the same time). The model's sessions
+    take at most `session_max_s` instead.
     """
-    return hold_s + connect_retry_s
+    return routing.hold_s + (routing.connect_retry_s if isinstance(routing, BgpOptions) else routing.session_max_s)
+
+
+def fabric_flaps(
+    options: Mapping[str, Any], events: Collection[Event], faults: Iterable[Fault], topology: Topology, *, start: float, ended: float
+) -> tuple[str, ...]:
+    """`session_flaps` of a fabric with these options (`plan.fabric_options`): real routers' sessions and the model's; () without routing.
+
+    The model's sessions live by real packets too: a controller that is late loses them, and that is no fault of BGP's.
+    """
+    routing: Routing | None = options.get("bgp") or options.get("bgp_ovs")
+    if routing is None:
+        return ()
+    return session_flaps(events, faults, topology, start=start, ended=ended, grace_s=grace_s(routing))
 
 
 def session_flaps(

@@ -101,6 +101,20 @@ def test_each_profile_is_the_scenario_with_that_profile(session: Session) -> Non
     assert other.expected_s() > 60
 
 
+def test_each_repeat_draws_bgps_delays_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else its range over the repeats would leave out what the model draws."""
+    plan, drawn = planned("converge", [], ["ovs-frr"], repeats=2, rate_per_s=50, flows=8)
+    seeds: list[int] = []
+
+    def fabric(*_given, **_more):
+        seeds.append(_given[4]["seed"])
+        raise HostError("no fabric here")
+
+    monkeypatch.setattr("testbed.converge.session.Fabric", fabric)
+    Session(plan, drawn, tmp_path, SilentReporter()).run()
+    assert seeds == [plan.scenario.seed, plan.scenario.seed + 1]
+
+
 class Tables:
     """A fabric whose tables are wrong for some looks, then right."""
 

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from testbed.run.flaps import grace_s, session_flaps
+from testbed.pathvector import BgpOvsOptions
+from testbed.routing.options import BgpOptions
+from testbed.run.flaps import fabric_flaps, grace_s, session_flaps
+from testbed.run.plan import fabric_options
 from testbed.scenario.faults import Fault
+from testbed.scenario.load import load_text
 from topologies import build
 
 K4 = build("fat-tree", k=4)
@@ -82,5 +86,14 @@ def test_two_flaps_of_a_link_are_two():
     assert len(flaps([fell(12.0), fell(20.0), fell(20.0, "t2_1", "t1_1_1")])) == 3
 
 
-def test_the_grace_is_a_hold_time_and_a_connect_retry():
-    assert grace_s(9, 10) == 19
+def test_the_grace_is_a_hold_time_and_what_it_takes_at_most_to_be_established_again():
+    assert grace_s(BgpOptions(keepalive_s=3, hold_s=9, connect_retry_s=10)) == 19
+    assert grace_s(BgpOvsOptions(hold_s=9.0, session_max_s=2.5)) == 11.5
+
+
+@pytest.mark.parametrize(("arm", "count"), [("rc-bgp", 1), ("tcp-bgp", 1), ("rc-bgp-ovs", 1), ("mrc", 0)])
+def test_sessions_of_every_arm_that_routes_count_routers_or_model(arm: str, count: int):
+    text = "name: try\ntopology: {kind: fat-tree, k: 4}\nrun: {duration: 20s}\narms: [mrc, rc-bgp, tcp-bgp, rc-bgp-ovs]\n"
+    options = fabric_options(load_text(text, ()), arm)
+    told = [*carried_out(CUT), fell(12.0), fell(50.0)]
+    assert len(fabric_flaps(options, told, [CUT], K4, start=START, ended=ENDED)) == count
