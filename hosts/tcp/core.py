@@ -14,13 +14,13 @@ from typing import Any, Protocol
 from hosts.core import Completion, Event, PeerSpec, QpError, Transmit, taken
 from hosts.tcp.frames import ACKNOWLEDGE, CHUNK, HELLO, WELCOME, Frame, Inlet, Refused, pack
 from hosts.tcp.info import TcpInfo
-from hosts.tcp.params import TcpParams
+from hosts.tcp.params import MOST_CONNECTIONS, TcpParams
 from hosts.tcp.receiver import ReceivePeer
 from hosts.tcp.rows import flow_row, path_row, totals
 from hosts.tcp.sender import Lane, SendPeer
 from testbed.errors import UsageError
 
-MOST_STRANGERS = 64  # connections that were accepted and have not said who they are
+MOST_STRANGERS = 64  # connections that have not said who they are, beyond those that the job's own peers may have on their way
 HELLO_S = 10.0  # ... for so long: a HELLO that is lost comes again after 0.2 to 3 s
 GONE = "closed by the peer"
 
@@ -108,6 +108,7 @@ class TcpCore:
         self._nonces: dict[str, int] = {}  # to show to each peer
         self._connections: dict[int, Connection] = {}
         self._strangers: dict[int, float] = {}  # the latest time for their HELLO, by number
+        self._most_strangers = MOST_STRANGERS + MOST_CONNECTIONS * len(self._receivers)
         self._order: list[tuple[SendPeer, Lane]] = []
         self._first = 0  # whose turn it is
         self._letters: list[tuple[int, bytes]] = []  # HELLOs and WELCOMEs to send
@@ -168,7 +169,7 @@ class TcpCore:
 
     def on_accepted(self, now: float, number: int) -> None:
         """Somebody has connected. Of too many who do not say who they are, the oldest goes."""
-        if len(self._strangers) >= MOST_STRANGERS:
+        if len(self._strangers) >= self._most_strangers:
             self._drop(next(iter(self._strangers)), "too_many_strangers")
         self._strangers[number] = now + HELLO_S
         self._connections[number] = Connection(self, number, None)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import random
 
 import pytest
-from tcp_lab import HEADER_BYTES, Lab
+from tcp_lab import HEADER_BYTES, PORT, Lab
 
-from hosts.core import Completion
-from hosts.tcp.core import HELLO_S, MOST_STRANGERS
+from hosts.core import Completion, PeerSpec
+from hosts.tcp.core import HELLO_S, MOST_STRANGERS, TcpCore
 from hosts.tcp.frames import ACKNOWLEDGE, CHUNK, FRAME, HELLO, MAGIC, VERSION, WELCOME, Frame, pack
 from hosts.tcp.info import TcpInfo
+from hosts.tcp.params import MOST_CONNECTIONS, TcpParams
 from hosts.tcp.receiver import MOST_OPEN
 from testbed.errors import UsageError
 
@@ -285,9 +286,26 @@ def test_a_stream_of_anything_is_never_raised(seed: int):
 
 def test_of_too_many_strangers_the_oldest_goes():
     lab = Lab().connect()
-    for _ in range(MOST_STRANGERS + 3):
+    for _ in range(MOST_STRANGERS + MOST_CONNECTIONS + 3):
         lab.stranger(b"")
     assert lab.b.report()["drops"] == {"too_many_strangers": 3}
+
+
+def test_all_connections_of_all_peers_may_be_there_before_the_first_of_them_says_who_it_is():
+    names = [f"h{number}" for number in range(15)]
+    lab = Lab(connections=MOST_CONNECTIONS)
+    peers = {name: PeerSpec(name, name, ()) for name in names}
+    core = TcpCore("b", TcpParams(connections=MOST_CONNECTIONS), {}, peers, lab.region, 1, lab.pipes["b"], PORT)
+    core.connect({})
+    nonces = core.attributes()["receive"]
+    hellos = [lab.hello(nonces[name], index, MOST_CONNECTIONS) for name in names for index in range(MOST_CONNECTIONS)]
+    for number in range(len(hellos)):
+        core.on_accepted(0.0, number)
+    for number, hello in enumerate(hellos):
+        core.room(number)[: len(hello)] = hello
+        assert core.received(number, len(hello))
+    assert core.joined
+    assert core.report()["drops"] == {}
 
 
 def test_a_stranger_that_says_nothing_goes():
