@@ -148,6 +148,8 @@ class SendQp:
 
     def on_acknowledge(self, now: float, syndrome: int, psn: int) -> str | None:
         """Takes an ACK or NAK; returns the reason why it was ignored, if it was."""
+        if self.error is not None:
+            return "qp_in_error"
         nak = syndrome >> 5 == 3
         upto = self._absolute(psn) + (0 if nak else 1)
         if not self.acked <= upto <= self.highest:
@@ -221,7 +223,7 @@ class SendQp:
             return
         self.shared.outstanding -= self.next - self.acked
         self.next, self._cursor, self._timed = self.acked, 0, None
-        self.deadline = now + self.params.ack_timeout_s
+        self.deadline = None  # until it sends again, for which the other QPs may have to leave it room in the window
 
     def fail(self, reason: str) -> None:
         """The QP enters its error state for good, and the others of the pair with it."""

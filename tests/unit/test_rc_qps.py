@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rc_lab import Ends, raw
 
-from hosts.core import Completion
+from hosts.core import Completion, Transmit
 from hosts.qps import InPieces, InTurn
 from hosts.rc import RcParams, wire
 from hosts.rc.params import PRESETS
@@ -140,6 +140,54 @@ def test_one_qps_error_fails_the_pair_once(split: bool):
     ends.tick()
     assert (ends.data(), ends.a.take_errors(), ends.a.next_deadline()) == ([], [], None)
     assert {row[2] for row in ends.a.path_rows()} == {"ASSUMED_BAD"}
+
+
+def test_the_timeout_of_a_qp_runs_only_while_something_of_it_is_outstanding():
+    """Of four QPs that share a window of four packets the first one times out, and the others take all the room that this makes."""
+    ends = Ends(qps=4, window_packets=4, ack_every=1)
+    timeout_s, of_port = ends.params.ack_timeout_s, {end["source_port"]: at for at, end in enumerate(ends.attributes["a"]["send"]["b"])}
+    flying: dict[int, list[Transmit]] = {at: [] for at in range(4)}
+
+    def send() -> list[int]:
+        sent = ends.data()
+        for packet in sent:
+            flying[of_port[packet.source_port]].append(packet)
+        return [of_port[packet.source_port] for packet in sent]
+
+    def acknowledged(now: float, *qps: int) -> list[int]:
+        ends.now = now * timeout_s
+        for qp in qps:
+            ends.to_b(*flying[qp])
+            flying[qp].clear()
+        ends.to_a(*ends.answers())
+        return send()
+
+    for imm in range(4):
+        ends.write(bytes(64 * 40), 0, imm)
+    assert [send(), acknowledged(0.5, 2, 3), acknowledged(0.6, 1), acknowledged(0.7, 3)] == [[0, 1, 2, 3], [0, 1], [2, 3], [0]]
+    ends.now = timeout_s
+    ends.a.on_timer(ends.now)
+    assert send() == [1, 2, 3]
+    ends.now = 1.6 * timeout_s
+    ends.a.on_timer(ends.now)
+    assert send() == [0, 1]
+    ends.now = 2.5 * timeout_s
+    ends.a.on_timer(ends.now)
+    assert next(row[4] for row in ends.a.path_rows()) == 1
+
+
+def test_a_late_acknowledgement_moves_nothing_once_the_pair_has_failed():
+    ends = Ends(qps=2, retries=0)
+    for _ in range(2):
+        ends.write(bytes(64 * 8))
+    ends.to_b(*ends.data()[:12])
+    late = ends.answers()
+    while not (failed := ends.a.take_errors()):
+        ends.tick()
+    ends.to_a(*late)
+    assert failed == [("b", "retry counter exceeded")]
+    assert (ends.a.report()["drops"], ends.a.next_deadline()) == ({"qp_in_error": len(late)}, None)
+    assert late
 
 
 def test_rows_are_the_pairs_sums_and_a_path_each():
