@@ -57,12 +57,21 @@ def tier_problems(tiers: Iterable[str], place: Place, topology: Topology) -> lis
 def packet_problems(links: Links, transport: Transport, arms: tuple[str, ...]) -> Iterator[Problem]:
     """Transports of the scenario's arms whose full packet is longer than the MTU: it would never leave the host."""
     given = transport.model_dump()
-    for name in dict.fromkeys(TRANSPORT_OF_ARM[arm] for arm in arms):
-        payload, room = given[name].get("payload_bytes", _default_payload(name)), links.mtu_bytes - HEADER_BYTES[name]
+    for name, headers in _longest_headers(arms).items():
+        payload, room = given[name].get("payload_bytes", _default_payload(name)), links.mtu_bytes - headers
         if isinstance(payload, int) and payload > room:
-            message = f"{payload} bytes with {HEADER_BYTES[name]} of headers do not fit the links' MTU of {links.mtu_bytes}"
-            hint = f"use at most {room // 4 * 4}, or make links.mtu at least {payload + HEADER_BYTES[name]}B"
+            message = f"{payload} bytes with {headers} of headers do not fit the links' MTU of {links.mtu_bytes}"
+            hint = f"use at most {room // 4 * 4}, or make links.mtu at least {payload + headers}B"
             yield Problem(("transport", name, "payload_bytes"), message, hint)
+
+
+def _longest_headers(arms: Iterable[str]) -> dict[str, int]:
+    """By transport, the longest headers of these arms' data packets."""
+    longest: dict[str, int] = {}
+    for arm in arms:
+        transport = TRANSPORT_OF_ARM[arm]
+        longest[transport] = max(longest.get(transport, 0), header_bytes(arm) or 0)
+    return longest
 
 
 def _default_payload(name: str) -> object:

@@ -106,6 +106,15 @@ def test_only_the_transports_of_the_arms_must_fit() -> None:
     assert problems(GOOD, "links.mtu=1500B", "arms=[mrc]").keys() == {"$.transport.mrc.payload_bytes"}
 
 
+@pytest.mark.parametrize(("payload", "arms", "fits"), [(1408, "mrc-bgp", True), (1412, "mrc-bgp", False), (1408, "mrc-bgp, mrc", False)])
+def test_mrc_without_an_outer_header_has_room_for_more(payload: int, arms: str, fits: bool) -> None:
+    overrides = ["links.mtu=1500B", f"transport.mrc.payload_bytes={payload}", f"arms=[{arms}]"]
+    if fits:
+        assert load_text(GOOD, overrides).transport["mrc"] == {"payload_bytes": payload}
+    else:
+        assert problems(GOOD, *overrides).keys() == {"$.transport.mrc.payload_bytes"}
+
+
 def test_the_advised_payload_fits_the_mtu() -> None:
     overrides = ["links.mtu=1500B", "transport.mrc.payload_bytes=1368", "transport.rc.payload_bytes=1416"]
     assert load_text(GOOD, overrides).transport == {"mrc": {"payload_bytes": 1368}, "rc": {"payload_bytes": 1416}, "tcp": {}}
