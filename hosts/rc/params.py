@@ -27,7 +27,7 @@ PRESETS: Mapping[str, Preset] = {
     "nccl-20x7": Preset(20, 7),
     "fast": Preset(16, 7),
 }
-"""NCCL_IB_TIMEOUT x NCCL_IB_RETRY_CNT of NCCL's src/transport/net_ib: 18 for long, 20 today, always 7. `fast` is ours: see docs/rc.md."""
+"""NCCL_IB_TIMEOUT x NCCL_IB_RETRY_CNT of NCCL's src/transport/net_ib: 18 in earlier ones, 20 now, 7 in both. `fast`: ours, docs/rc.md"""
 
 
 @dataclass(frozen=True)
