@@ -131,6 +131,7 @@ class Session:
             told = f"{place.profile} {place.repeat}: {fault.kind} on {fault.target} ({fault.id})"
             if bench.inject(fault, lambda text, told=told: self.reporter.phase(f"{told} {text}")) is None:  # type: ignore[misc]
                 self._skip(fault.id, fault.kind, fault.target)
+            bench.fabric.require_alive()  # dead daemons change no table, which would look like routing that repairs nothing
 
     def _take(self, bench: Bench, events: list[dict[str, Any]], place: Place) -> int:
         """The samples of a fabric; returns how many probes were lost without a fault."""

@@ -39,10 +39,17 @@ class ControllerProcess:
 
     def launch(self, switches: Collection[str]) -> None:
         """Starts it; it begins when these switches have connected. To be followed by `wait_ready`."""
+        self._end_line()
         self._told_by.write_text(replace(self._config, switches=tuple(switches)).text())
         argv = [sys.executable, "-m", "testbed.controller", str(self._told_by)]
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, start_new_session=True)
+
+    def _end_line(self) -> None:
+        """A predecessor that was killed may have left half a line, which would spoil the first line of the next one."""
+        if self._events.exists() and not self._events.read_bytes().endswith(b"\n"):
+            with self._events.open("ab") as history:
+                history.write(b"\n")
 
     def wait_ready(self) -> None:
         """Until it has put the tables of the switches right. HostError with its last words, or naming who is missing."""

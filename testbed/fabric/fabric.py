@@ -119,13 +119,14 @@ class Fabric:
         self._timed("verify_switches", self._switching.verify)
 
     def verify_ports(self) -> None:
-        """Reads all ports back from the kernel: with every fault healed they are as they were made. HostError names what is not.
-
-        A controller that all switches need must still live.
-        """
-        self._switching.require_alive()
+        """Reads all ports back: with every fault healed they are as they were made, and all daemons live. HostError names what is not."""
+        self.require_alive()
         for node in self.topology.nodes:
             self._verify_ports_of(node)
+
+    def require_alive(self) -> None:
+        """HostError if a switch's daemon, or the controller of all, ended though nobody asked it to."""
+        self._switching.require_alive()
 
     def remove(self) -> None:
         """Takes everything down; works at any stage, also after a failure."""
@@ -335,11 +336,8 @@ class Fabric:
         self._in_parallel(self._set_up_host, self.topology.hosts)
 
     def _set_up_host(self, host: str) -> None:
-        batch = (
-            hosts.host_batch(self.topology, host, self._tunnel_mode)
-            if self._switching.source_routed
-            else hosts.routed_host_batch(self.topology, host)
-        )
+        tunnels = self._switching.source_routed
+        batch = hosts.host_batch(self.topology, host, self._tunnel_mode) if tunnels else hosts.routed_host_batch(self.topology, host)
         run(in_net(self.pid(host), ["ip", "-6", "-batch", "-"]), f"{host}: addresses and routes", input_text=batch)
 
     def _boot(self) -> None:

@@ -123,6 +123,12 @@ class OvsSwitch:
         for daemon in reversed(self._daemons):
             daemon.send_signal(signo)
 
+    def require_alive(self) -> None:
+        """HostError if a daemon ended though nobody stopped the switch."""
+        for name, daemon in zip(("ovsdb-server", "ovs-vswitchd"), self._daemons, strict=False):
+            if daemon.poll() is not None:
+                raise HostError(f"switch {self.name}: {name} ended by itself (status {daemon.returncode}); its logs say: {self._logs()}")
+
     def verify(self) -> None:
         """HostError unless tables and port numbers are exactly those of the boot file."""
         wrong = [*self.differences(), *self._wrong_ports()]

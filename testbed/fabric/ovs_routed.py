@@ -83,7 +83,8 @@ class OvsBgpSwitching(OvsEcmpSwitching):
         self.require_alive()
 
     def require_alive(self) -> None:
-        """HostError if the controller ended though nobody asked it to."""
+        """HostError if a switch's daemon or the controller ended though nobody asked it to."""
+        super().require_alive()
         with self._lock:
             self._controller.require_alive()
 
@@ -96,6 +97,7 @@ class OvsBgpSwitching(OvsEcmpSwitching):
                 self._controller.launch([name for name in self._topology.switches if name not in self._off])
                 self._controller.wait_ready()
             elif not up and self._killed == 1:
+                self._controller.require_alive()  # else a death of its own would pass for this one
                 self._controller.kill()
             return issued, time.monotonic()
 

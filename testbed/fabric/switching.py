@@ -55,7 +55,7 @@ class Switching(Protocol):
         ...
 
     def require_alive(self) -> None:
-        """HostError if a process that all switches need ended though nobody asked it to."""
+        """HostError if a daemon of a switch, or one that all switches need, ended though nobody asked it to."""
 
     def set_controller(self, up: bool) -> Times:
         """Kills the central controller, or starts it again; nothing where there is none."""
@@ -122,6 +122,7 @@ class OvsSwitching:
 
     def stop(self, node: str, orderly: bool, admin: LinkAdmin) -> Times:
         """Without power there is no carrier: the interfaces go down first, as they would while the daemons still do their last things."""
+        self._switches[node].require_alive()
         if orderly:
             self._switches[node].stop(orderly=True)
             return admin.power_off(node)
@@ -135,7 +136,9 @@ class OvsSwitching:
         return admin.power_on(node)
 
     def require_alive(self) -> None:
-        """Nothing: there is no such process."""
+        """HostError if a daemon of a switch ended by itself."""
+        for switch in self._switches.values():
+            switch.require_alive()
 
     def set_controller(self, up: bool) -> Times:
         """Nothing: there is no controller."""
@@ -234,7 +237,9 @@ class RoutedSwitching:
         return times
 
     def require_alive(self) -> None:
-        """Nothing: routers are stopped and booted one by one."""
+        """HostError if a daemon of a running router ended by itself: without its zebra a router forwards on as if nothing had happened."""
+        if self._routers is not None:
+            self._routers.require_alive()
 
     def set_controller(self, up: bool) -> Times:
         """Nothing: every router has its own daemons."""

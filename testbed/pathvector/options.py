@@ -114,7 +114,7 @@ def _rules(options: BgpOvsOptions) -> list[tuple[bool, str]]:
         (options.hold_s >= 3, f"hold_s is {options.hold_s:g}: must be 3 or more (RFC 4271 4.2)"),
         (1 <= options.keepalive_s <= options.hold_s / 3, f"keepalive_s is {options.keepalive_s:g}: must be 1 to a third of hold_s"),
         (bfd == 0 or bfd >= MIN_BFD_INTERVAL_S, f"bfd_interval_s is {bfd:g}: must be 0 (off) or {MIN_BFD_INTERVAL_S:g} or more"),
-        (1 <= options.bfd_multiplier <= 255, f"bfd_multiplier is {options.bfd_multiplier}: must be 1 to 255"),
+        (2 <= options.bfd_multiplier <= 255, f"bfd_multiplier is {options.bfd_multiplier}: must be 2 to 255 (FRR's limits)"),
         (0 <= options.process_jitter <= 100, f"process_jitter is {options.process_jitter:g}: must be 0 to 100"),
         (options.session_min_s <= options.session_max_s, "session_min_s must not be above session_max_s"),
         (1 <= options.ecmp_width <= 256, f"ecmp_width is {options.ecmp_width}: must be 1 to 256"),

@@ -97,6 +97,8 @@ class Daemon:
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
+            if number == signal.SIGKILL:
+                return  # it was late, which is no disobedience; and `close` must come to the others
             raise RoutingError(
                 f"{self.router}: {self.name} did not stop within {STOP_TIMEOUT_S} s of {number.name} and was killed"
             ) from None

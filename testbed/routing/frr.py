@@ -127,6 +127,11 @@ class Router:
         told: list[dict[str, Any]] = json.loads(self.bfdd.ask("show bfd peers json")) if self.bfdd else []
         return {str(session.get("interface")): session for session in told}
 
+    def require_alive(self) -> None:
+        """RoutingError for the first daemon that does not run."""
+        for daemon in self.daemons.values():
+            daemon.require_alive()
+
     def stop(self, orderly: bool) -> None:
         """Ends the daemons and the forwarding; see `Routers.stop`."""
         number = signal.SIGTERM if orderly else signal.SIGKILL
@@ -188,7 +193,7 @@ class Routers:
                 progress(max(0, total - len(wrong)), total)
             if time.monotonic() - began > timeout_s:
                 raise RoutingError(f"BGP has not converged after {timeout_s:g} s: {_some(wrong)}; logs in {self._run_dir}")
-            self._require_alive()
+            self.require_alive()
             time.sleep(POLL_S)
         self._converge_s = time.monotonic() - began
         if progress is not None:
@@ -211,7 +216,7 @@ class Routers:
 
     def verify(self, down_links: Collection[str] = ()) -> None:
         """Reads all back: daemons, configuration, session timers, kernel settings, FIBs. RoutingError lists what is not as it should be."""
-        self._require_alive()
+        self.require_alive()
         problems: list[str] = []
         for name in self._running():
             router = self._routers[name]
@@ -222,13 +227,18 @@ class Routers:
         if problems:
             raise RoutingError(f"the BGP fabric is not as it should be: {_some(problems)}")
 
+    def require_alive(self) -> None:
+        """RoutingError for the first daemon that has died unasked."""
+        for name in self._running():
+            self._routers[name].require_alive()
+
     def await_detection(self, timeout_s: float) -> None:
         """Waits until every BFD session runs with the intervals asked for; RoutingError after `timeout_s`. At once without BFD."""
         deadline = time.monotonic() + timeout_s
         while wrong := [text for name in self._running() for text in self._session_problems(self._routers[name], ())]:
             if time.monotonic() > deadline:
                 raise RoutingError(f"BGP and BFD sessions are not up after {timeout_s:g} s: {_some(wrong)}; logs in {self._run_dir}")
-            self._require_alive()
+            self.require_alive()
             time.sleep(POLL_S)
 
     def _session_problems(self, router: Router, down_links: Collection[str]) -> list[str]:
@@ -253,6 +263,8 @@ class Routers:
         kernel still closes the TCP sessions of a killed bgpd, which neighbours see at once; for a power loss take the links down *first*.
         """
         router = self._router(node)
+        if node not in self._stopped:
+            router.require_alive()  # else a death of its own would pass for this one
         self._stopped.add(node)
         router.stop(orderly)
 
@@ -314,12 +326,6 @@ class Routers:
         if node not in self._routers:
             raise UsageError(f"no router {node!r}: routers are {', '.join(self._routers) or '(none started)'}")
         return self._routers[node]
-
-    def _require_alive(self) -> None:
-        """RoutingError for the first daemon that has died unasked."""
-        for name in self._running():
-            for daemon in self._routers[name].daemons.values():
-                daemon.require_alive()
 
 
 def _some(problems: Collection[object]) -> str:

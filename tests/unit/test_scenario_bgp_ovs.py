@@ -61,6 +61,7 @@ def test_a_sweep_may_go_over_presets() -> None:
         ("bgp_ovs.local_repair=1", "$.bgp_ovs.local_repair", "true or false"),
         ("bgp_ovs.hold_s=2", "$.bgp_ovs", "keepalive_s"),
         ("bgp_ovs.bfd_interval_s=0.01", "$.bgp_ovs", "0.05 or more"),
+        ("bgp_ovs.bfd_multiplier=1", "$.bgp_ovs", "2 to 255"),
         ("bgp_ovs.process_s=-1", "$.bgp_ovs", "0 to 3600"),
         ("bgp_ovs.session_max_s=0.1", "$.bgp_ovs", "session_min_s"),
     ],
