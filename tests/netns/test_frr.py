@@ -116,7 +116,7 @@ def test_bfd_finds_a_silent_loss_that_the_hold_time_would_not_and_heals(sandboxe
         from testbed.routing.options import BgpOptions
         from topologies import build
 
-        options = BgpOptions.from_mapping({"profile": "traditional-bfd-50x3", "connect_retry_s": 1})
+        options = BgpOptions.from_mapping({"profile": "traditional-bfd-300x3", "connect_retry_s": 1})
         lab = Lab(build("multi-plane", planes=1, t0s=2, t1s=2, hosts_per_t0=1), options)
         lab.routers.start()
         lab.routers.wait_converged(60)
@@ -151,8 +151,8 @@ def test_a_cut_is_told_by_both_ends_and_withdrawn_everywhere(sandboxed):
         began = time.monotonic()
         lab.set_link("t0_1_1-t1_1_1", False)
         lab.routers.wait_converged(30, down_links=["t0_1_1-t1_1_1"])
-        ended = time.monotonic()
         told = [event for event in lab.routers.events() if event["t"] >= began - 0.01]  # the two clocks are read one after the other
+        ended = time.monotonic()  # the tables are right, but the last words may still be on their way
         assert all(event["t"] <= ended + 0.01 and event["source"] == "routing" for event in told), told
         sessions = {(event["node"], event["peer"], event["up"], event["reason"]) for event in told if event["event"] == "session"}
         assert sessions == {("t0_1_1", "t1_1_1", False, "carrier"), ("t1_1_1", "t0_1_1", False, "carrier")}
@@ -199,7 +199,7 @@ def test_a_bfd_daemon_that_is_late_without_a_fault_is_a_flap(sandboxed):
         from testbed.run.flaps import session_flaps
         from topologies import build
 
-        lab = Lab(build("multi-plane", planes=1, t0s=2, t1s=1, hosts_per_t0=1), BgpOptions.from_mapping({"profile": "datacenter-bfd-50x3"}))
+        lab = Lab(build("multi-plane", planes=1, t0s=2, t1s=1, hosts_per_t0=1), BgpOptions.from_mapping({"profile": "datacenter-bfd-300x3"}))
         lab.routers.start()
         lab.routers.wait_converged(60)
         lab.routers.await_detection(20)
@@ -231,13 +231,13 @@ def test_bfd_with_other_intervals_than_asked_for_is_told(sandboxed):
         from testbed.routing.vty import Vty
         from topologies import build
 
-        lab = Lab(build("multi-plane", planes=1, t0s=2, t1s=1, hosts_per_t0=1), BgpOptions(bfd_interval_ms=50))
+        lab = Lab(build("multi-plane", planes=1, t0s=2, t1s=1, hosts_per_t0=1), BgpOptions(bfd_interval_ms=300))
         lab.routers.start()
         lab.routers.wait_converged(60)
         lab.routers.await_detection(20)
         with Vty(lab.routers.daemon("t1_1_1", "bfdd").vty_path) as vty:
-            vty.configure(["bfd", "profile fabric", "transmit-interval 70"])
-        with pytest.raises(RoutingError, match=r"BFD on t._1_1-eth.: (remote-)?transmit-interval is 70, not 50"):
+            vty.configure(["bfd", "profile fabric", "transmit-interval 400"])
+        with pytest.raises(RoutingError, match=r"BFD on t._1_1-eth.: (remote-)?transmit-interval is 400, not 300"):
             lab.routers.verify()
 
     sandboxed(body)
