@@ -99,14 +99,20 @@ class AgentPool:
 
     def gather(self, kind: str, timeout_s: float, note: Callable[[str, Message], None] | None = None) -> dict[str, Message]:
         """Waits until every agent has sent a message of `kind`; others go to `note`. AgentLost names those that stayed silent."""
+        answers = self.gathered(kind, timeout_s, note)
+        if silent := sorted(set(self._hosts) - set(answers)):
+            raise self._lost(silent[0], f"sent no '{kind}' within {timeout_s:g} s (silent: {', '.join(silent)})")
+        return answers
+
+    def gathered(self, kind: str, timeout_s: float, note: Callable[[str, Message], None] | None = None) -> dict[str, Message]:
+        """As `gather`, but where the time is over it gives the answers that came until then."""
         deadline, answers = time.monotonic() + timeout_s, dict[str, Message]()
         while len(answers) < len(self._hosts):
             got = self.next_message(deadline - time.monotonic())
             if got is None:
                 if time.monotonic() < deadline:
                     continue
-                silent = sorted(set(self._hosts) - set(answers))
-                raise self._lost(silent[0], f"sent no '{kind}' within {timeout_s:g} s (silent: {', '.join(silent)})")
+                break
             host, message = got
             if message["msg"] == kind:
                 answers[host] = message

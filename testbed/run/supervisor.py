@@ -22,6 +22,7 @@ class JobState:
     """The job as the supervisor knows it."""
 
     origin: float | None = None  # when the first attempt began, CLOCK_MONOTONIC seconds
+    began: float = float("-inf")  # when this attempt began, or is about to
     attempt: int = 1
     first_step: int = 0
     crashes: int = 0
@@ -55,21 +56,28 @@ class JobSupervisor:
         self._checkpoint_every, self._restart_s = checkpoint_every, restart_s
         self.state = JobState()
 
-    def connect(self) -> None:
-        """Makes QPs in every agent and hands each agent's attributes to all others: MRC's out-of-band exchange."""
+    def connect(self, until: float = float("inf")) -> bool:
+        """Makes QPs in every agent and hands each agent's attributes to all others: MRC's out-of-band exchange.
+
+        False if the time `until` came before all were connected, as TCP's connections over a broken path may need long.
+        """
         for host, config in self._configs.items():
             self._pool.send(host, self._denials.config(host) if self._denials else config)
         ready = self._pool.gather("ready", ANSWER_TIMEOUT_S, self._note)
         if self._denials:
             self._denials.ready(time.monotonic(), {host: answer.get("denied", {}) for host, answer in ready.items()})
         self._pool.send_all({"cmd": "connect", "peers": {host: answer["attributes"] for host, answer in ready.items()}})
+        left_s = until - time.monotonic()
+        if left_s < ANSWER_TIMEOUT_S:
+            return len(self._pool.gathered("connected", max(0.0, left_s), self._note)) == len(self._configs)
         self._pool.gather("connected", ANSWER_TIMEOUT_S, self._note)
+        return True
 
     def start(self, event: str = "job_start") -> float:
         """Orders the first step of this attempt; returns its time (CLOCK_MONOTONIC seconds)."""
         begin = time.monotonic() + START_MARGIN_S
         state = self.state
-        state.origin = origin = begin if state.origin is None else state.origin
+        state.began, state.origin = begin, (origin := begin if state.origin is None else state.origin)
         self._pool.send_all({"cmd": "start", "at": begin, "first_step": state.first_step, "attempt": state.attempt, "origin": origin})
         self._record({"t": begin, "source": "run", "event": event, "attempt": state.attempt, "step": state.first_step})
         return begin
@@ -131,16 +139,20 @@ class JobSupervisor:
         self._reporter.warn(f"{host}: the {what} {step} is wrong: the transport delivered wrong data")
 
     def _record_crash(self, host: str, message: Message) -> None:
+        """What failed while the job was being joined ends it when it begins, not before."""
         self.state.crashes += 1
-        now, reason = time.monotonic(), f"{message.get('peer')}: {message.get('reason')}"
+        now, reason = max(time.monotonic(), self.state.began), f"{message.get('peer')}: {message.get('reason')}"
         common = {"attempt": self.state.attempt, "step": self.state.reached(), "reason": reason}
         self._record({"t": now, "source": host, "event": "job_crash", **common})
         where = "" if self._checkpoint_every is None else f" at step {self.state.reached()}"
         self._reporter.warn(f"{host}: QP to {reason}; the job crashed{where}")
 
     def _restart(self, until: float) -> None:
-        """The processes end together; of a lockstep job the work since its last checkpoint is lost; a new attempt needs `restart_s`."""
-        again = time.monotonic() + self._restart_s
+        """The processes end together; of a lockstep job the work since its last checkpoint is lost; a new attempt needs `restart_s`.
+
+        None is begun that could not begin before the job's end.
+        """
+        again = max(time.monotonic(), self.state.began) + self._restart_s
         self._pool.send_all({"cmd": "abort"})
         self._pool.gather("aborted", ANSWER_TIMEOUT_S, self._note)
         state = self.state
@@ -151,5 +163,5 @@ class JobSupervisor:
         if again >= until:
             return
         time.sleep(max(0.0, again - time.monotonic()))
-        self.connect()
-        self.start("job_restart")
+        if self.connect(until) and time.monotonic() + START_MARGIN_S < until:
+            self.start("job_restart")

@@ -73,3 +73,12 @@ def test_whoever_waits_for_a_message_can_be_woken_and_misses_none(pools):
     pool.wake()
     pool.send("h1", {"cmd": "ready"})
     assert set(pool.gather("ready", 30)) == {"h1"}
+
+
+def test_who_need_not_be_heard_in_time_is_left_out(pools):
+    pool = pools({"h1": ECHO, "h2": "import sys\nsys.stdin.read()"})
+    assert pool.gathered("ready", 0.0) == {}
+    pool.send("h1", {"cmd": "ready"})
+    while not (answers := pool.gathered("ready", 0.1)):
+        pass
+    assert set(answers) == {"h1"}

@@ -20,6 +20,7 @@ class Pool:
 
     def __init__(self) -> None:
         self.hosts, self.news, self.sent = ("h1", "h2"), deque[tuple[str, Message]](), list[Message]()
+        self.unreachable, self.patience_s = set[str](), list[float]()
         self.crossing: dict[str, tuple[str, Message]] = {}  # what comes while answers of a kind are gathered
 
     def send(self, host: str, command: Mapping[str, Any]) -> None:
@@ -33,6 +34,11 @@ class Pool:
         if note is not None and kind in self.crossing:
             note(*self.crossing.pop(kind))
         return {host: {"msg": kind, "attributes": {}, "report": {}} for host in self.hosts}
+
+    def gathered(self, kind: str, timeout_s: float, note: Callable[[str, Message], None] | None = None) -> dict[str, Message]:
+        self.patience_s.append(timeout_s)
+        answers = self.gather(kind, timeout_s, note)
+        return {host: answer for host, answer in answers.items() if host not in self.unreachable}
 
     def next_message(self, timeout_s: float) -> tuple[str, Message] | None:
         return self.news.popleft() if self.news else None
@@ -60,7 +66,7 @@ class Run:
         self.supervisor.connect()
         self.supervisor.start()
 
-    def follow(self, *news: tuple[str, Message]) -> None:
+    def follow(self, *news: tuple[str, Message], for_s: float = 3600) -> None:
         self.pool.news.extend(news)
 
         def told() -> None:
@@ -68,7 +74,7 @@ class Run:
                 raise StopIteration
 
         with pytest.raises(StopIteration):
-            self.supervisor.supervise(time.monotonic() + 60, told)
+            self.supervisor.supervise(time.monotonic() + for_s, told)
 
     @property
     def warnings(self) -> list[str]:
@@ -106,6 +112,29 @@ def test_streams_begin_anew_after_a_crash_and_keep_the_first_starts_clock() -> N
     assert starts[2]["at"] > starts[1]["at"] > starts[0]["at"]
     assert [command.get("cmd") for command in run.pool.sent].count("abort") == 2
     assert run.warnings[0] == "h1: QP to h2: retry counter exceeded; the job crashed"
+
+
+def test_a_job_that_fails_while_it_is_joined_crashes_when_it_begins_and_restarts_after_that() -> None:
+    run = Run(checkpoint_every=5)
+    run.follow(CRASH, CRASH)
+    times = [event["t"] for event in run.events]
+    assert run.names() == ["job_start", "job_crash", "job_restart", "job_crash", "job_restart"]
+    assert times == sorted(times)
+
+
+def test_an_attempt_that_is_not_joined_before_the_jobs_end_does_not_begin_and_does_not_prolong_it() -> None:
+    run = Run(checkpoint_every=5)
+    run.pool.unreachable = {"h2"}
+    run.follow(CRASH, for_s=30)
+    assert run.names() == ["job_start", "job_crash"]
+    (patience_s,) = run.pool.patience_s
+    assert patience_s <= 30
+
+
+def test_an_attempt_that_is_joined_just_before_the_jobs_end_begins() -> None:
+    run = Run(checkpoint_every=5)
+    run.follow(CRASH, for_s=55)
+    assert run.names() == ["job_start", "job_crash", "job_restart"]
 
 
 @pytest.mark.parametrize(
