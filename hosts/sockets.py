@@ -38,6 +38,7 @@ LOST_ERRNOS = frozenset({errno.ENETUNREACH, errno.ENETDOWN, errno.EHOSTUNREACH, 
                          errno.ECONNREFUSED})  # fmt: skip
 NOBUFS_PAUSE_S = 0.001
 
+TOO_MANY_SOCKETS = "raise `ulimit -n`, or give fewer peers, QPs or connections"
 MOST_WAITING = 8192  # packets of a socket that is full: what it was asked to send beyond is lost, as in any queue
 
 # Linux lets a raw IPv6 socket fill twice its send buffer, and then says ENOBUFS, not EAGAIN (net/ipv6/ip6_output.c, __ip6_append_data).
@@ -235,7 +236,7 @@ def send_socket(device: str, protocol: int, settings: SocketSettings, send_buffe
 
 def udp_socket(address: str, port: int, dscp: int, ecn: int, settings: SocketSettings) -> socket.socket:
     """A UDP socket of that address and port, whose packets have this DSCP and ECN."""
-    sock = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
+    sock = new_socket(socket.SOCK_DGRAM)
     try:
         sock.bind((address, port))
     except OSError as error:
@@ -243,6 +244,14 @@ def udp_socket(address: str, port: int, dscp: int, ecn: int, settings: SocketSet
         raise HostError(f"binding UDP [{address}]:{port}: {error.strerror}: the host must have that address, and one agent only") from error
     _prepare(sock, _traffic_class(dscp, ecn), settings, settings.send_buffer_bytes)
     return sock
+
+
+def new_socket(kind: socket.SocketKind) -> socket.socket:
+    """A socket of IPv6; HostError if this process can have no more."""
+    try:
+        return socket.socket(socket.AF_INET6, kind)
+    except OSError as error:
+        raise HostError(f"opening another socket: {error.strerror}: {TOO_MANY_SOCKETS}") from error
 
 
 def _prepare(sock: socket.socket, traffic_class: int, settings: SocketSettings, send_buffer_bytes: int) -> None:

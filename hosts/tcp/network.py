@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from hosts.core import Transmit
-from hosts.sockets import Outlet, Reader
+from hosts.sockets import TOO_MANY_SOCKETS, Outlet, Reader, new_socket
 from hosts.tcp import options
 from hosts.tcp.core import GONE, DialFailed, TcpCore
 from hosts.tcp.info import SIZE_BYTES, TcpInfo, parse
@@ -20,8 +20,8 @@ from hosts.tcp.params import TcpParams
 from testbed.errors import HostError
 
 PORTS = range(49152, 65536)  # the dynamic range of RFC 6335, as for RC
-BIND_TRIES = 100  # so many drawn ports in a row in use: the host has no room
 BACKLOG = 1024  # all peers dial at once
+OUT_OF = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})  # nobody else's doing, and it does not pass by itself
 EVENTS = 64  # that one turn takes on, and reads of each connection, before it is the other direction's turn
 READS = 16
 
@@ -165,6 +165,8 @@ class TcpNetwork:
             except BlockingIOError:
                 return
             except OSError as error:
+                if error.errno in OUT_OF:
+                    raise HostError(f"accepting a TCP connection: {error.strerror}: {TOO_MANY_SOCKETS}") from error
                 self.counters[f"accept_{_name(error)}"] += 1
                 return
             sock.setblocking(False)
@@ -224,22 +226,31 @@ class TcpNetwork:
         known = self.core.on_closed(wire.number, reason)
         self.close_connection(wire.number, known)
 
+    def _new_socket(self) -> socket.socket:
+        sock = new_socket(socket.SOCK_STREAM)
+        sock.setblocking(False)
+        try:
+            options.apply(sock, self._params, self._dscp)
+        except OSError as error:
+            sock.close()
+            raise HostError(f"a TCP socket's options: {error.strerror}: the agent needs root, and Linux 5.4 or later") from error
+        return sock
+
     def _bound_socket(self) -> socket.socket:
         """A socket with all options, bound to this host's address and the next drawn port that nobody has."""
-        for port in (next(self._ports) for _ in range(BIND_TRIES)):
-            sock = socket.socket(socket.AF_INET6, socket.SOCK_STREAM)
-            sock.setblocking(False)
+        sock = self._new_socket()
+        for port in (next(self._ports) for _ in PORTS):
             try:
-                options.apply(sock, self._params, self._dscp)
                 sock.bind((self._address, port))
             except OSError as error:
-                sock.close()
                 if error.errno != errno.EADDRINUSE:
+                    sock.close()
                     raise HostError(f"binding TCP [{self._address}]:{port}: {error.strerror}: the host must have that address") from error
                 self.counters["port_in_use"] += 1
                 continue
             return sock
-        raise HostError(f"{BIND_TRIES} drawn TCP ports in a row of {self._address} are in use: end what uses them")
+        sock.close()
+        raise HostError(f"all TCP ports of {self._address} from {PORTS.start} to {PORTS.stop - 1} are in use: end what uses them")
 
 
 def drawn_ports(seed: int) -> Iterator[int]:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import random
+import resource
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from itertools import islice
 
 import pytest
 
+from hosts.commands import SocketSettings
 from hosts.core import Completion, PeerSpec
+from hosts.sockets import udp_socket
 from hosts.tcp.core import TcpCore
 from hosts.tcp.frames import FRAME
 from hosts.tcp.info import LAYOUT, NAMES, TcpInfo, parse
@@ -20,6 +25,22 @@ from testbed.errors import HostError, UsageError
 
 PATIENCE_S = 60.0
 ADDRESS = "::1"
+
+
+def fresh_seed() -> int:
+    """Ports of the loopback interface that another test or run has just used are taken for a minute (TIME_WAIT)."""
+    return random.SystemRandom().getrandbits(60)
+
+
+def bound(port: int) -> socket.socket | None:
+    """A socket of that port, or None if somebody has it."""
+    sock = socket.socket(socket.AF_INET6)
+    try:
+        sock.bind((ADDRESS, port))
+    except OSError:
+        sock.close()
+        return None
+    return sock
 
 
 class End:
@@ -45,8 +66,7 @@ class Pair:
     def __init__(self, region_bytes: int, params: Mapping[str, object]) -> None:
         made = TcpParams.from_mapping(params)
         self.region = memoryview(bytearray(region_bytes))
-        self.a = End("a", made, "b", "", memoryview(b""), 1)
-        self.b = End("b", made, "", "a", self.region, 2)
+        self.a, self.b = End("a", made, "b", "", memoryview(b""), fresh_seed()), End("b", made, "", "a", self.region, fresh_seed())
         self.ends = (self.a, self.b)
 
     def connect(self) -> None:
@@ -164,15 +184,16 @@ def test_ports_are_drawn_from_the_seed():
 
 
 def test_a_port_that_is_in_use_is_passed_over():
-    taken = next(drawn_ports(9))
-    with socket.socket(socket.AF_INET6) as holder:
-        holder.bind((ADDRESS, taken))
-        network = TcpNetwork(ADDRESS, TcpParams(), 0, 9)
-        try:
-            assert network.port != taken
-            assert network.counters["port_in_use"] == 1
-        finally:
-            network.close()
+    first = 150  # so many in a row are no reason to give up
+    drawn = list(islice(drawn_ports(seed := fresh_seed()), first))
+    with ExitStack() as held:
+        for port in drawn:
+            if (sock := bound(port)) is not None:
+                held.enter_context(sock)
+        network = TcpNetwork(ADDRESS, TcpParams(), 0, seed)
+        held.callback(network.close)
+        assert network.port not in drawn
+        assert network.counters["port_in_use"] >= first
 
 
 def test_options_are_read_back(pair: Callable[..., Pair]):
@@ -192,6 +213,28 @@ def test_a_congestion_control_that_the_kernel_lacks_is_refused_with_those_it_has
 def test_a_foreign_address_is_refused():
     with pytest.raises(HostError, match="2001:db8::1"):
         TcpNetwork("2001:db8::1", TcpParams(), 0, 1)
+
+
+@contextmanager
+def no_more_descriptors() -> Iterator[None]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_a_process_that_can_have_no_more_sockets_is_told_what_to_do(pair: Callable[..., Pair]):
+    both = pair()
+    with socket.create_connection((ADDRESS, both.b.network.port)), no_more_descriptors():
+        for more in (
+            lambda: both.a.network.dial(ADDRESS, both.b.network.port),
+            lambda: both.until(lambda: both.b.core._strangers),
+            lambda: udp_socket(ADDRESS, 0, 0, 0, SocketSettings(0)),
+        ):
+            with pytest.raises(HostError, match=r"Too many open files: raise `ulimit -n`"):
+                more()
 
 
 # --- TCP_INFO and parameters -----------------------------------------------------------------------------------------------------------
