@@ -199,7 +199,8 @@ def test_a_bfd_daemon_that_is_late_without_a_fault_is_a_flap(sandboxed):
         from testbed.run.flaps import session_flaps
         from topologies import build
 
-        lab = Lab(build("multi-plane", planes=1, t0s=2, t1s=1, hosts_per_t0=1), BgpOptions.from_mapping({"profile": "datacenter-bfd-300x3"}))
+        options = BgpOptions.from_mapping({"profile": "datacenter-bfd-300x3"})
+        lab = Lab(build("multi-plane", planes=1, t0s=2, t1s=1, hosts_per_t0=1), options)
         lab.routers.start()
         lab.routers.wait_converged(60)
         lab.routers.await_detection(20)
