@@ -16,7 +16,8 @@ GLANCE: Mapping[str, str] = {
     "lost_job_time_s": "job time lost", "crashes": "crashes", "lost_steps": "steps done again", "steps_completed": "steps completed",
     "healthy_median_s": "healthy step",
     "step_p50_s": "step, P50", "step_p99_s": "step, P99", "step_p100_s": "step, P100", "step_over_median_p100": "slowest step / healthy",
-    "packets_lost": "packets lost to faults", "queue_dropped_packets": "packets lost to full queues", "bgp_updates": "BGP UPDATEs",
+    "packets_lost": "packets lost to faults, as links count them",
+    "queue_dropped_packets": "packets lost to full queues", "bgp_updates": "BGP UPDATEs",
     "bgp_withdrawals": "prefixes withdrawn", "bgp_notifications": "BGP NOTIFICATIONs", "session_losses": "ends of sessions lost",
     "fib_changes": "changes of tables", "wrong_sums": "steps with wrong sums",
 }  # fmt: skip

@@ -9,6 +9,7 @@ from typing import Any
 
 from testbed.report import statistics as stats
 from testbed.report.model import ArmRun, Event, FaultInterval, JobStep, LinkCounter, link_tier
+from testbed.scenario.kinds import takes_carrier
 
 GRACE_S = 1.0  # an EV may still be retired for a loss this long after the fault's end: the proof of the loss comes one timeout later
 COUNTER_PERIOD_S = 0.5  # links.csv is sampled this often, so drops are seen up to this much late
@@ -172,9 +173,12 @@ def _drops(run: ArmRun, fault: FaultInterval) -> list[tuple[LinkCounter, float]]
 
 
 def _dropped(run: ArmRun, fault: FaultInterval) -> float | None:
-    """Packets dropped on the faulted link, or on all links of the faulted switch, while the fault was on; None without counters."""
+    """Packets dropped on the faulted link, or on all links of the faulted switch, while the fault was on; None without counters.
+
+    None, too, where the counters do not see what is lost: without carrier a packet dies before it gets to a link's counter.
+    """
     drops = _drops(run, fault)
-    return sum(dropped for _, dropped in drops) if drops else None
+    return sum(dropped for _, dropped in drops) if drops and not takes_carrier(fault.kind, fault.params) else None
 
 
 def _at(series: Sequence[tuple[float, float]], t_s: float) -> float:

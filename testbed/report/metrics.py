@@ -44,7 +44,11 @@ METRICS: tuple[Metric, ...] = (
     Metric("after_first_loss_max_s", "s", "As detection_max_s, from the first packet that the fault took: without idle time."),
     Metric("after_first_loss_median_rtt", "base RTTs", "after_first_loss_median_s in base RTTs of the pair."),
     Metric("after_first_loss_max_rtt", "base RTTs", "after_first_loss_max_s in base RTTs of the pair."),
-    Metric("packets_lost", "packets", "Packets that faults and random loss took, as the links' counters saw it."),
+    Metric(
+        "packets_lost",
+        "packets",
+        "Packets that faults and random loss took, as the links' counters saw it; a cut that takes the carrier is not seen.",
+    ),
     Metric(
         "job_goodput_bps",
         "bit/s",

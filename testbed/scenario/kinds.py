@@ -82,6 +82,14 @@ def takes_path(kind: str, params: Mapping[str, Any]) -> bool:
     return KINDS[kind].takes_path or (kind == "loss" and params["share"] >= 1 and not params.get("evs"))
 
 
+CARRIER_KINDS = ("carrier", "port", "switch-kill", "switch-reboot")
+
+
+def takes_carrier(kind: str, params: Mapping[str, Any]) -> bool:
+    """Whether both ends lose their carrier, so that what they send there is lost before any counter of the link sees it."""
+    return kind in CARRIER_KINDS or (kind in ("flap", "bundle") and params.get("of", "carrier") == "carrier")
+
+
 def may_overlap(one: str, other: str) -> bool:
     """Whether two kinds may be on at the same time on a link: a link may lose packets or be slow, whatever else happens to it."""
     return one != other and not (KINDS[one].takes_path and KINDS[other].takes_path)

@@ -134,7 +134,13 @@ def test_an_unknown_pairs_rtt_is_the_median_of_the_known():
 
 def test_drops_are_those_while_the_fault_was_on():
     counter = LinkCounter("t0_1_1-t1_1_1", "t0_1_1", 0, 0, ((1.0, 4.0), (6.0, 10.0), (9.4, 12.0), (15.0, 40.0)))
-    assert effects_of(run(links=[counter], faults=[link_fault("f1", 5.0, 9.0)]))[0].packets_lost == 8.0
+    assert effects_of(run(links=[counter], faults=[link_fault("f1", 5.0, 9.0, kind="silent")]))[0].packets_lost == 8.0
+
+
+def test_what_is_lost_for_want_of_a_carrier_is_not_counted_and_not_called_zero():
+    counter = LinkCounter("t0_1_1-t1_1_1", "t0_1_1", 0, 0, ((1.0, 0.0), (15.0, 0.0)))
+    assert effects_of(run(links=[counter], faults=[link_fault("f1", 5.0, 9.0, kind="carrier")]))[0].packets_lost is None
+    assert effects_of(run(links=[counter], faults=[link_fault("f1", 5.0, 9.0, kind="silent")]))[0].packets_lost == 0.0
 
 
 def test_no_retirement_no_detection_figure():
