@@ -77,14 +77,23 @@ def transport_source(side: Side, *names: str) -> str:
 
 
 def bgp_source(side: Side, *names: str) -> str:
-    """Of BGP's options: the profile (FRR) or preset (controller) that sets such a value, the default, or else the scenario."""
+    """Of BGP's options: the scenario, if it sets any of them, else the profile (FRR) or preset (controller) that does, else the default.
+
+    Nothing of a value that is none of these: a run of another revision, whose profile or default was another.
+    """
     word, sets, kind = ("preset", PRESETS, BgpOvsOptions) if side.switching == "ovs-bgp" else ("profile", PROFILES, BgpOptions)
-    named, values = str(side.bgp.get(word, "")), {name: side.bgp[name] for name in names if name in side.bgp}
+    given, named = side.given(SECTIONS.get(side.switching, "")), str(side.bgp.get(word, ""))
+    values: dict[str, Any] = {name: side.bgp[name] for name in names if name in side.bgp}
+    if any(name in given for name in values):
+        return "scenario"
     by_name: Mapping[str, Any] = sets.get(named, {})
     own = {field.name: field.default for field in fields(kind)}
     if any(value != by_name.get(name, own.get(name)) for name, value in values.items()):
-        return "scenario"
+        return ""
     return f"{word} {named}" if set(values) & set(by_name) else "default"
+
+
+SECTIONS: Mapping[str, str] = {"frr": "bgp", "ovs-bgp": "bgp_ovs", "ovs-ecmp": "bgp_ovs"}
 
 
 # --- rows --------------------------------------------------------------------------------------------------------------------------------

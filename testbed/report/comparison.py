@@ -86,8 +86,8 @@ class Judgement:
 def compare(ours: Effect, other: Effect) -> Judgement:
     """MRC against another arm.
 
-    Alike: no step of either stalled; the ranges of the repeats overlap; or the medians are less than a tenth apart.
-    A crash on one side only is never alike.
+    Alike: no step of either stalled; each one's median lies within the other's range, so that the repeats cannot tell them apart (where one
+    odd repeat alone lets the ranges touch they can); or the medians are less than a tenth apart. A crash on one side only is never alike.
     """
     if not other.hits or not ours.hits:
         return Judgement(MISSED)
@@ -104,12 +104,15 @@ def compare(ours: Effect, other: Effect) -> Judgement:
 def _alike(ours: Effect, other: Effect) -> str:
     if not other.crashes and all(side.slowest_s < side.half_step_s for side in (ours, other)):
         return "no step lost half of a healthy one in either"
-    low, high = sorted((ours, other), key=lambda side: min(side.stalls_s))
-    if min(len(ours.stalls_s), len(other.stalls_s)) > 1 and max(low.stalls_s) >= min(high.stalls_s):
-        return "the ranges of the repeats overlap"
+    if _within(ours.median_s, other.stalls_s) and _within(other.median_s, ours.stalls_s):
+        return "each median lies within the other's range of repeats"
     if abs(ours.median_s - other.median_s) <= ALIKE_SHARE * max(ours.median_s, other.median_s):
         return f"the medians differ by under {ALIKE_SHARE:.0%}"
     return ""
+
+
+def _within(value_s: float, stalls_s: Sequence[float]) -> bool:
+    return len(stalls_s) > 1 and min(stalls_s) <= value_s <= max(stalls_s)
 
 
 def judgements(summary: Mapping[str, Any]) -> dict[str, dict[str, Judgement]]:
@@ -130,11 +133,15 @@ def sentences(summary: Mapping[str, Any], spares: Mapping[str, Spare]) -> dict[s
         return {"tally": [], "alike": [], "worse": []}
     alike = [_sentence(effects[fault], told, ALIKE, spares.get(fault)) for fault, told in judged.items() if _arms(told, ALIKE)]
     worse = [_sentence(effects[fault], told, WORSE, spares.get(fault)) for fault, told in judged.items() if _arms(told, WORSE)]
+    known = any(judgement.outcome not in (MISSED, UNKNOWN) for told in judged.values() for judgement in told.values())
     return {
         "tally": _tally(judged),
-        "alike": alike or ["Under no fault was another arm as good as MRC."],
-        "worse": worse or ["Under no fault did MRC stall longer than another arm."],
+        "alike": alike or ["Under no fault was another arm as good as MRC." if known else NOTHING_COMPARED],
+        "worse": worse or ["Under no fault did MRC stall longer than another arm." if known else NOTHING_COMPARED],
     }
+
+
+NOTHING_COMPARED = "Nothing can be compared: no fault hit MRC's traffic and another arm's with known stalls of both."
 
 
 def _arms(told: Mapping[str, Judgement], outcome: str) -> list[str]:
@@ -159,8 +166,8 @@ def _sentence(effects: Mapping[str, Effect], told: Mapping[str, Judgement], outc
     what = f"{first['fault']}, {first['kind']} on {first['target']} ({first['tier']})"
     parts = [_arm_part(effects[arm], told[arm]) for arm in _arms(told, outcome)]
     words = f"{what}: MRC lost {stall_words(effects[REFERENCE])}; {'; '.join(parts)}."
-    routed = any(routing.is_routed(arm) for arm in _arms(told, outcome))
-    return words + (f" Spare next hops: {spare.words}." if routed and spare and spare.words else "")
+    acted = any(_changes(effects[arm]) for arm in _arms(told, outcome) if routing.is_routed(arm))
+    return words + (f" Spare next hops: {spare.words}." if acted and spare and spare.words else "")
 
 
 def _arm_part(effect: Effect, judgement: Judgement) -> str:
@@ -192,18 +199,29 @@ def reason(effect: Effect) -> str:
 
 def _routing_reason(effect: Effect) -> str:
     told = [entry.get("routing") or {} for entry in effect.hits]
-    changes = [entry["fib_changes"] for entry in told if entry.get("fib_changes") is not None]
-    if not changes:
+    changes = _changes(effect)
+    if changes is None:
         return "what its routing did is not known"
-    if not any(changes):
+    if not changes:
         return "no switch's table changed while the fault was on, so routing had no part in it"
     first, last = (_median([entry.get(name) for entry in told]) for name in ("fib_first_s", "fib_last_s"))
     span = f"tables changed from {findings.seconds(first or 0)} to {findings.seconds(last or 0)} after its beginning"
     span += ", which may be another fault's doing that began or ended meanwhile" * any(entry.get("shared") for entry in told)
     reasons = routing.reasons_of(effect.hits)
-    if "carrier" in reasons:
-        return f"sessions fell with the carrier, so no timer was waited for; {span}"
-    return f"sessions fell by {' and '.join(reasons)}; {span}" if reasons else span
+    fell = "with the carrier" if reasons == ["carrier"] else f"by {' and '.join(reasons)}"
+    at_once = ", so no timer was waited for" * (set(reasons) <= AT_ONCE)
+    return f"sessions fell {fell}{at_once}; {span}" if reasons else span
+
+
+AT_ONCE = frozenset({"carrier", "notification", "closed", "shutdown", "speaker"})
+"""Reasons of a session's end that are no timer's (docs/architecture.md); both ends of a session tell theirs, so a timer of one is seen."""
+
+
+def _changes(effect: Effect) -> float | None:
+    """Changes of tables under the fault, of all repeats that it hit; None where no history tells."""
+    told = [(entry.get("routing") or {}).get("fib_changes") for entry in effect.hits]
+    known = [count for count in told if count is not None]
+    return float(sum(known)) if known else None
 
 
 def _sender_reason(effect: Effect) -> str:

@@ -71,13 +71,15 @@ def effect(*stalls: float, **more: object) -> Effect:
     [
         (effect(0.0, 0.1), effect(0.19, 0.19), ALIKE),  # neither lost half a step
         (effect(0.0, 0.1), effect(0.21, 0.25), BETTER),
-        (effect(1.0, 3.0), effect(2.0, 5.0), ALIKE),  # the ranges overlap
+        (effect(1.0, 4.0), effect(2.0, 5.0), ALIKE),  # each median is within the other's range
+        (effect(0.0, 0.1, 0.0), effect(0.05, 6.0, 6.1), BETTER),  # one repeat of the other arm was spared
+        (effect(0.0, 0.0, 1.0), effect(0.9, 1.0, 5.0), BETTER),  # one repeat of MRC was not
         (effect(1.0, 1.9), effect(2.0, 5.0), BETTER),
         (effect(2.0, 5.0), effect(1.0, 1.9), WORSE),
         (effect(1.0), effect(1.09), ALIKE),  # one repeat each: under a tenth
         (effect(1.0), effect(1.3), BETTER),
-        (effect(1.0, 3.0), effect(2.0, 5.0, crashes=1), BETTER),  # only one of them crashed
-        (effect(1.0, 3.0, crashes=1), effect(2.0, 5.0), WORSE),
+        (effect(1.0, 4.0), effect(2.0, 5.0, crashes=1), BETTER),  # only one of them crashed
+        (effect(1.0, 4.0, crashes=1), effect(2.0, 5.0), WORSE),
         (effect(0.0), effect(0.0, hit=False), MISSED),
         (effect(0.0), Effect("any", (entry(None, hit=None),), 0.2), UNKNOWN),
     ],
@@ -92,6 +94,30 @@ def test_noise_in_every_step_of_a_long_fault_is_no_stall():
     none = effect(0.0, 0.0)
     assert compare(Effect("mrc", noisy, 0.2), none).outcome == ALIKE
     assert compare(Effect("mrc", stalled, 0.2), none).outcome == WORSE
+
+
+def routed(stall_s: float, **told: object) -> dict:
+    return entry(stall_s) | {"routing": {"fib_changes": 4.0, "fib_first_s": 0.1, "fib_last_s": 9.0, "shared": False, **told}}
+
+
+def test_no_timer_was_waited_for_only_where_every_end_lost_its_carrier():
+    """A cut that one end sees: the other waits for its hold time."""
+    both = Effect("rc-bgp", (routed(0.1, reasons={"carrier": 2}),), 0.2)
+    one = Effect("rc-bgp", (routed(0.1, reasons={"carrier": 1, "hold": 1}),), 0.2)
+    assert "no timer was waited for" in comparison.reason(both)
+    ordered = Effect("rc-bgp", (routed(0.1, reasons={"shutdown": 4, "notification": 4}),), 0.2)
+    assert "by shutdown and notification, so no timer was waited for" in comparison.reason(ordered)
+    assert "timer" not in comparison.reason(one)
+    assert "sessions fell by carrier and hold" in comparison.reason(one)
+
+
+def test_faults_that_missed_an_arm_are_no_proof_that_it_was_worse(summary):
+    def missed(told: dict) -> dict:
+        return {**told, "repeats": [{**r, "faults": [{**f, "hit": False, "stall_s": None} for f in r["faults"]]} for r in told["repeats"]]}
+
+    arms = {arm: told if arm == "mrc" else missed(told) for arm, told in summary["arms"].items()}
+    told = comparison.sentences({**summary, "arms": arms}, {})
+    assert told["alike"] == told["worse"] == [comparison.NOTHING_COMPARED]
 
 
 def test_each_arm_is_counted_against_mrc(told):
@@ -113,6 +139,7 @@ def test_a_silent_loss_is_no_merit_of_routing(told):
     line = next(line for line in told["alike"] if line.startswith("f2,"))
     assert "TCP over BGP" not in line
     assert "no switch's table changed while the fault was on, so routing had no part in it" in line
+    assert "Spare next hops" not in line
 
 
 def test_changes_during_another_fault_are_not_claimed(told, whole):
@@ -151,7 +178,7 @@ def test_nothing_is_said_against_mrc_without_mrc(tmp_path):
 def test_faults_on_all_arms_and_repeats(told):
     assert cell(told, "f3", "rc-bgp")["stall"] == "no impact"
     assert re.fullmatch(r"6\.\d+ s \[\d\.\d+ s to \d\.\d+ s\]", cell(told, "f2", "rc-bgp")["stall"])
-    assert cell(told, "f1", "tcp-bgp")["note"].endswith("as good as MRC")
+    assert cell(told, "f1", "tcp-bgp")["note"] == "as good as MRC"  # no counter sees what a link without carrier loses: not "0 packets"
     assert all("as good" not in cell(told, fault, "rc-static")["note"] for fault in HIT)
     assert all("as good" not in cell(told, fault, "tcp-bgp")["note"] for fault in SILENT)
 
@@ -219,14 +246,32 @@ def test_allowed_values_and_their_sources(run):
     assert rows["switches trim"]["rc-bgp"][0] == "off"
 
 
-def test_an_option_that_its_profile_does_not_set_comes_from_the_scenario(run):
+def give(run: Path, **sections: object) -> None:
+    """As the manifest tells a scenario: with its profile and preset, also where these are the defaults."""
+    path = run / "manifest.json"
+    manifest = json.loads(path.read_text())
+    path.write_text(json.dumps({**manifest, "scenario": {**manifest["scenario"], **sections}}))
+
+
+def test_an_option_that_the_scenario_sets_comes_from_it_also_where_the_profile_says_the_same(run):
     fabric = {"switching": "frr", "datapath": "kernel", "options": {**FRR, "hold_s": 6, "bfd_interval_ms": 50, "profile": "traditional"}}
     edit_arm(run, "rc-bgp", fabric=fabric)
+    give(run, bgp={"profile": "traditional", "hold_s": 6, "keepalive_s": 3}, bgp_ovs={"preset": "frr"})
     rows = allowed(run)
     assert rows["hold time"]["rc-bgp"] == ("6 s", "scenario")
-    assert rows["BFD"]["rc-bgp"] == ("0.15 s without a packet", "scenario")
+    assert rows["keepalive"]["tcp-bgp"] == ("3 s", "scenario")
     assert rows["BGP profile or preset"]["rc-bgp"] == ("traditional", "scenario")
-    assert rows["BGP profile or preset"]["tcp-bgp"] == ("datacenter", "default")
+    assert rows["BGP profile or preset"]["rc-bgp-ovs"] == ("frr", "default")
+    assert rows["hold time"]["tcp-bgp"] == ("9 s", "scenario"), "what the scenario sets for all, whatever a file says it became"
+
+
+def test_a_value_of_another_revision_is_not_blamed_on_the_scenario(run):
+    """Its default may have been another then."""
+    edit_arm(run, "rc-bgp-ovs", fabric={"switching": "ovs-bgp", "options": {"preset": "frr", "hold_s": 9.0, "batch_s": 0.051}})
+    rows = allowed(run)
+    assert rows["controller's delays"]["rc-bgp-ovs"] == ("a decision 0.051 s", "")
+    assert rows["hold time"]["rc-bgp-ovs"] == ("9 s", "default")
+    assert rows["BGP profile or preset"]["rc-bgp-ovs"] == ("frr", "default")
 
 
 # --- the page ----------------------------------------------------------------------------------------------------------------------------
