@@ -35,7 +35,7 @@ class Desk:
 
     arm: str
     repeat: int
-    denials: Denials | None  # None: an arm that has no EVs
+    denials: Denials | None  # None: an arm without EVs whose paths are known
 
 
 class Control:
@@ -98,7 +98,7 @@ class Control:
             if desk is None:
                 raise HostError("no job runs at the moment: the run brings one up, or is about to end")
             if desk.denials is None:
-                raise HostError(f"arm {desk.arm} has no EVs: its QPs know one path only")
+                raise HostError(f"arm {desk.arm} has no EVs with known paths: the network chooses them")
             found = _waited_for(desk.denials.ask(parse_request(line)))
         except TestbedError as error:
             return {"ok": False, "exit_code": error.exit_code, "error": str(error)}

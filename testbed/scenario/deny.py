@@ -116,13 +116,13 @@ def _bars(qps: Iterable[Mapping[int, tuple[str, ...]]], links: set[str], denied:
 
 
 def ignored_by(arms: Collection[str]) -> list[str]:
-    """The arms that have no EVs, and therefore no use for a denylist."""
+    """The arms without EVs whose paths are known, and therefore without a use for a denylist."""
     return [arm for arm in arms if arm not in USID_ARMS]
 
 
 def no_evs_text(arms: Sequence[str]) -> str:
-    """Why such arms ignore a denylist, for the reader: "RC over BGP has no EVs"."""
-    return f"{' and '.join(arms)} {'have' if len(arms) > 1 else 'has'} no EVs"
+    """Why such arms ignore a denylist, for the reader: "RC over BGP has no EVs with known paths"."""
+    return f"{' and '.join(arms)} {'have' if len(arms) > 1 else 'has'} no EVs with known paths"
 
 
 def agent_deny(deny: Deny, topology: Topology, host: str, arm: str) -> dict[str, dict[str, object]]:

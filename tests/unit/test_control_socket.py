@@ -172,7 +172,7 @@ def test_between_two_jobs_and_in_an_arm_without_evs_the_answer_says_so(folder: P
     with contextlib.closing(Control(folder)) as made:
         with pytest.raises(HostError, match="no job runs at the moment"):
             ask(folder, DENY)
-        with made.serving(Desk("rc-bgp", 1, None)), pytest.raises(HostError, match="arm rc-bgp has no EVs"):
+        with made.serving(Desk("rc-bgp", 1, None)), pytest.raises(HostError, match="arm rc-bgp has no EVs with known paths"):
             ask(folder, DENY)
 
 

@@ -31,7 +31,7 @@ def test_without_a_denylist_nothing_is_said() -> None:
 
 def test_the_scenarios_denylist_is_told_and_who_ignored_it() -> None:
     assert told(scenario=DENY, arms=("mrc", "rc-bgp")) == [
-        "On the denylist from the first packet: link h1-t0_1_1, EV 2 from h1 to h3. RC over BGP has no EVs and ignored it."
+        "On the denylist from the first packet: link h1-t0_1_1, EV 2 from h1 to h3. RC over BGP has no EVs with known paths and ignored it."
     ]
 
 

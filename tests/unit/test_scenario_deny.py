@@ -52,7 +52,7 @@ def test_an_arm_without_evs_is_told_nothing_and_the_reader_why() -> None:
     scenario = load_text(PLANES, ["deny.links=h1-t0_1_1"])
     assert set(map(str, denied(scenario, "rc-bgp").values())) == {"None"}
     assert scenario.resolved()["deny"]["ignored_by"] == ["rc-bgp"]
-    assert "denylist, from the first packet: link h1-t0_1_1; rc-bgp has no EVs and will ignore it" in lines(scenario)
+    assert "denylist, from the first packet: link h1-t0_1_1; rc-bgp has no EVs with known paths and will ignore it" in lines(scenario)
 
 
 def lines(scenario: Scenario) -> list[str]:
