@@ -194,11 +194,13 @@ def parse_config(fields: Fields) -> Config:
         seed=fields.whole("seed", -(1 << 63), 1 << 64),
         sockets=_sockets(fields.object("sockets"), transport),
         deny=_denied(fields.object("deny"), on=True),
-        forwarding=_forwarding(fields),
+        forwarding=_forwarding(fields, transport),
     )
 
 
-def _forwarding(fields: Fields) -> str:
+def _forwarding(fields: Fields, transport: str) -> str:
+    if transport != "mrc" and "forwarding" in fields.raw:
+        raise UsageError(f"$.forwarding is for MRC only: leave it out with transport {transport!r}, whose paths the network chooses")
     forwarding = fields.text("forwarding") if "forwarding" in fields.raw else USID
     if forwarding not in FORWARDING:
         raise UsageError(f"$.forwarding is {forwarding!r:.80}: give one of {', '.join(FORWARDING)}")

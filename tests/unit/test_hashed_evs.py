@@ -105,6 +105,12 @@ def test_an_agent_refuses_forwarding_that_it_does_not_know(tmp_path: Path) -> No
         parse_config(Fields({**configs(given(tmp_path))["h1"], "forwarding": "mpls"}, "$"))
 
 
+@pytest.mark.parametrize("transport", ["rc", "tcp"])
+def test_an_agent_refuses_forwarding_where_no_transport_of_its_own_looks_at_it(tmp_path: Path, transport: str) -> None:
+    with pytest.raises(UsageError, match=rf"\$\.forwarding is for MRC only: leave it out with transport '{transport}'"):
+        parse_config(Fields({**configs(given(tmp_path))["h1"], "transport": transport}, "$"))
+
+
 def test_a_fault_that_names_evs_is_refused_where_their_numbers_are_drawn(tmp_path: Path) -> None:
     fault = {"kind": "loss", "link": "t0_1_1-t1_1_1", "share": 1, "evs": [1], "at": "6s", "for": "1s"}
     with pytest.raises(ScenarioInvalid, match=r"\$\.faults\[0\]\.evs: the EVs of mrc-bgp have drawn numbers"):
