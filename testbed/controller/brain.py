@@ -37,6 +37,7 @@ class Brain:
         self._expected, self._gather_s = set(expected), gather_s
         self._names = {topology.nodes[switch].usid: switch for switch in topology.switches}
         self._numbers = {switch: _numbers(topology, switch) for switch in topology.switches}
+        self._owners = {ifname: switch for switch, numbers in self._numbers.items() for ifname in numbers}
         self._connections: dict[str, Connection] = {}
         self._tables: dict[str, SwitchTables] = {}
         self._carrier: dict[str, bool] = {}  # of every interface of a connected switch
@@ -102,18 +103,23 @@ class Brain:
         absent = [switch for switch in self._topology.switches if switch not in self._connections]
         fibs = self._model.settle(now=now, ports_down=[*down, *silent], switches_down=absent)
         for ifname in silent:
-            self._model.port(now, self._owner(ifname), ifname, True)
+            self._write({"t": now, "source": "routing", "event": "session", **self._ends(ifname), "up": False, "reason": "silent"})
+            self._model.port(now, self._owners[ifname], ifname, True)
         for switch in self._connections:
             wanted = {address: ecmp.ports_to(self._topology, switch, ports) for address, ports in fibs.get(switch, {}).items()}
             self._tell(switch, self._tables[switch].changes_to(wanted))
         self._reached, self.running = now, True
 
+    def _ends(self, ifname: str) -> dict[str, str]:
+        """Whose interface it is, and the switch at the other end."""
+        switch = self._owners[ifname]
+        link = self._topology.link_at(switch, self._numbers[switch][ifname])
+        assert link is not None
+        return {"node": switch, "peer": link.other(switch).node}
+
     def _at(self, event: Event) -> float:
         """When it happened to the model, whose time never goes back."""
         return max(event.t, self._reached)
-
-    def _owner(self, ifname: str) -> str:
-        return ifname.rpartition("-")[0]
 
     def _take(self, event: Event) -> None:
         switch = self._names.get(event.connection.datapath_id)

@@ -1,7 +1,8 @@
 """One BGP session between two switches: each end has its own opinion of it, and only packets that really arrive change the other's.
 
-Messages travel in the model, but a message arrives when a packet that was sent with it or after it has crossed the link; so a link that
-loses packets holds up messages, as TCP would, and an end that has given up is only believed dead once something of it gets through.
+Messages travel in the model, but a message arrives with the next packet that crosses the link (as a rule the one that was sent with it); so
+a link that loses packets holds up messages, as TCP would, and an end that has given up is only believed dead once something of it gets
+through.
 """
 
 from __future__ import annotations

@@ -102,6 +102,8 @@ def test_a_successor_does_not_believe_in_a_link_that_passes_nothing():
     lab.run(4)
     assert lab.tables() == lab.expected(down_links=[FAR])
     assert all(not switch.written for switch in lab.switches.values())
+    told = [(event["node"], event["peer"], event["up"], event["reason"]) for event in lab.history]
+    assert sorted(told) == [("t0_1_2", "t1_1_1", False, "silent"), ("t1_1_1", "t0_1_2", False, "silent")]
     lab.broken.clear()
     lab.run(5)
     assert lab.tables() == lab.expected()
