@@ -17,9 +17,16 @@ from topologies import Link, Topology, usid
 
 if TYPE_CHECKING:
     from testbed.routing.frr import Routers
+    from testbed.routing.options import BgpOptions
 
 CONVERGE_TIMEOUT_S = 60.0
+MRAI_HOPS = 4  # T0, T1, T2, T1, T0: each may hold a route back for an MRAI
 InParallel = Callable[[Callable[[str], None], Iterable[str]], None]
+
+
+def patience_s(options: BgpOptions) -> float:
+    """How long a fabric may take until its first FIBs are right: on top of the work two connect retries and the MRAIs of a route's way."""
+    return CONVERGE_TIMEOUT_S + 2 * options.connect_retry_s + MRAI_HOPS * options.advertisement_interval_s
 
 
 def nothing_done() -> Times:
@@ -197,7 +204,7 @@ class RoutedSwitching:
         seed = {f"net/{sysctl.SEED}": str(self._options.ecmp_seed << 16)} if sysctl.has_seed() else {}
         fields = {} if self._options.hash_policy == "l4" else {f"net/{sysctl.FIELDS}": str(sysctl.ADDRESS_FIELDS)}
         self.host_sysctls = {**ROUTED_SYSCTLS, **fields, **seed}
-        self._timeout_s = float(options.get("converge_timeout_s", CONVERGE_TIMEOUT_S))
+        self._timeout_s = float(options.get("converge_timeout_s", patience_s(self._options)))
         self._routers: Routers | None = None
 
     @property

@@ -7,6 +7,7 @@ from typing import get_args
 import pytest
 
 from testbed.errors import UsageError
+from testbed.fabric.switching import RoutedSwitching
 from testbed.routing.config import asn, bfdd_config, bgpd_config, fabric_ports, host_ports, router_id, zebra_commands
 from testbed.routing.options import PROFILES, BgpOptions
 from testbed.routing.ports import port_commands
@@ -245,3 +246,13 @@ def test_bfd_with_other_intervals_is_told(changes, said):
     intervals = {f"{end}{way}-interval": 50 for end in ("", "remote-") for way in ("receive", "transmit")}
     good = {"status": "up", **intervals, "detect-multiplier": 3, "remote-detect-multiplier": 3}
     assert detection_faults({**good, **changes}, BgpOptions(bfd_interval_ms=50)) == said
+
+
+@pytest.mark.parametrize(
+    ("given", "seconds"),
+    [({}, 80), ({"profile": "traditional"}, 300), ({"advertisement_interval_s": 30}, 200)],
+)
+def test_patience_with_the_first_tables_covers_connect_retries_and_mrais(tmp_path, given, seconds):
+    """Else an arm with slow timers would fail by luck, before anything is measured."""
+    assert RoutedSwitching(K4, tmp_path, {"bgp": BgpOptions.from_mapping(given)})._timeout_s == seconds
+    assert RoutedSwitching(K4, tmp_path, {"bgp": BgpOptions.from_mapping(given), "converge_timeout_s": 5})._timeout_s == 5
