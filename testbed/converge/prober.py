@@ -34,13 +34,20 @@ class Probing:
         """Starts them and waits until some of each stream have arrived."""
         argv = [sys.executable, "-m", "testbed.converge.probes"]
         self._process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
-        self._tell(json.dumps(self._asked))
-        self._answer("opened", RUNNING_S)
-        self._answer("running", RUNNING_S)
+        try:
+            self._tell(json.dumps(self._asked))
+            self._answer("opened", RUNNING_S)
+            self._answer("running", RUNNING_S)
+        except BaseException:  # an interrupt, too: nobody else would end it
+            self._end()
+            raise
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         """Ends the process, if it still runs."""
+        self._end()
+
+    def _end(self) -> None:
         process = self._live()
         process.kill()
         process.communicate()

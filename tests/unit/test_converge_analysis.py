@@ -181,9 +181,9 @@ def test_a_probe_is_read_back_and_other_packets_are_not_taken_for_one(magic: int
 
 def test_probes_that_are_late_or_lost_without_a_fault_make_the_figures_suspect() -> None:
     rows = [(0.0, 0.2, 0.0, 1, 0.001)] * 5
-    good = {"rate_share": 1.0, "late_p99_s": 0.002}
+    good = {"rate_share": 1.0, "late_p99_s": 0.002, "refused": 0}
     assert judged(rows, 0, 0, ProbeHealth.of([good], 0, GAP_S))["verdict"] == "good"
-    for worse, lost in (({**good, "rate_share": 0.9}, 0), ({**good, "late_p99_s": 0.03}, 0), (good, 1)):
+    for worse, lost in (({**good, "rate_share": 0.9}, 0), ({**good, "late_p99_s": 0.03}, 0), ({**good, "refused": 2}, 0), (good, 1)):
         told = judged(rows, 0, 0, ProbeHealth.of([good, worse], lost, GAP_S))
         assert told["verdict"] == "suspect"
         assert len(told["reasons"]) == 1
