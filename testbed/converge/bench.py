@@ -52,11 +52,9 @@ class Bench:
         """A watch over all switches, not started yet."""
         return NetlinkWatch({node: self.fabric.pid(node) for node in self.fabric.topology.switches}, self.log.record)
 
-    def inject(self, fault: Fault, progress: Callable[[str], None]) -> Injection | None:
-        """One fault from a settled fabric to a settled fabric; None if no pair of hosts has a way around it."""
+    def inject(self, fault: Fault, progress: Callable[[str], None]) -> Injection:
+        """One fault from a settled fabric to a settled fabric; the plan holds only faults that some pair of hosts has a way around."""
         flows = probe_flows(self.fabric.topology, fault, self.flows, self.seed)
-        if not flows:
-            return None
         with Probing(self.fabric.topology, self.fabric.pid, flows, self.gap_s) as probing:
             moments, crossed = self._carry_out(fault, flows, progress)
             report = probing.stop()

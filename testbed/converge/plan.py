@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from testbed.converge.classes import why_not
+from testbed.converge.classes import crossings, why_not
 from testbed.converge.profiles import BRING_UP_S, Profile
 from testbed.errors import UsageError
 from testbed.scenario import Drawn, Fault, Scenario
@@ -23,6 +23,7 @@ SETTLE_TIMEOUT_S = 300.0  # twice traditional's longest connect retry, and more
 PROBES_S = 1.5  # starting the probes, and the wait for the last ones
 SETTLED_S: Mapping[str, float] = {"carrier": 1.5, "silent": 6.0, "remote": 6.0, "switch-hang": 1.0}
 OTHER_SETTLED_S = 4.0
+NO_WAY_AROUND = "no pair of hosts that it hits has a way around it"
 
 
 @dataclass(frozen=True)
@@ -75,10 +76,12 @@ class Plan:
 
 def make(trials: Sequence[Trial], drawn: Drawn, *, repeats: int, rate_per_s: int, flows: int) -> Plan:
     """The plan for the drawn faults. UsageError if there is no fault to measure."""
-    reasons = [(fault, why_not(fault)) for fault in drawn.faults]
+    topology = trials[0].scenario.build_topology()
+    reasons = [(fault, why_not(fault) or (NO_WAY_AROUND if not crossings(topology, fault) else "")) for fault in drawn.faults]
     faults = tuple(fault for fault, why in reasons if not why)
     skipped = tuple((fault, why) for fault, why in reasons if why)
     if not faults:
         told = "; ".join(f"{fault.id}: {why}" for fault, why in skipped) or "it has no faults"
-        raise UsageError(f"scenario {trials[0].scenario.name}: nothing to converge on ({told}); give it a carrier, silent or switch fault")
+        hint = "give it a carrier, silent or switch fault between switches"
+        raise UsageError(f"scenario {trials[0].scenario.name}: nothing to converge on ({told}); {hint}")
     return Plan(tuple(trials), faults, skipped, repeats, rate_per_s, flows)

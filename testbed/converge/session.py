@@ -129,8 +129,7 @@ class Session:
         bench.settle()
         for fault in self.plan.faults:
             told = f"{place.profile} {place.repeat}: {fault.kind} on {fault.target} ({fault.id})"
-            if bench.inject(fault, lambda text, told=told: self.reporter.phase(f"{told} {text}")) is None:  # type: ignore[misc]
-                self._skip(fault.id, fault.kind, fault.target)
+            bench.inject(fault, lambda text, told=told: self.reporter.phase(f"{told} {text}"))  # type: ignore[misc]
             bench.fabric.require_alive()  # dead daemons change no table, which would look like routing that repairs nothing
 
     def _take(self, bench: Bench, events: list[dict[str, Any]], place: Place) -> int:
@@ -148,11 +147,6 @@ class Session:
             self.outcome.problems.append(f"{place.profile}, repeat {place.repeat}, is not valid: {'; '.join(fidelity['reasons'])}")
         told = {"fidelity": dict(fidelity), "fabric": bench.fabric.manifest()}
         self.fabrics.append({"profile": place.profile, "repeat": place.repeat, **told})
-
-    def _skip(self, fault: str, kind: str, target: str) -> None:
-        entry = {"fault": fault, "kind": kind, "target": target, "why": "no pair of hosts that it hits has a way around it"}
-        if entry not in self._skipped:
-            self._skipped.append(entry)
 
     def finish(self) -> RunOutcome:
         """The report; the exit code: an interrupt counts most, then errors, then what cannot be believed."""

@@ -12,10 +12,12 @@ from testbed.cli.converge import planned
 from testbed.converge.analysis import REPAIRED
 from testbed.converge.bench import Bench
 from testbed.converge.plan import Plan
+from testbed.converge.prober import Probing
 from testbed.converge.session import Place, Session
-from testbed.errors import FidelityError, HostError
+from testbed.errors import FidelityError, HostError, UsageError
 from testbed.reporting import SilentReporter
 from testbed.run.record import EventLog
+from topologies import build
 
 NAMES = ("datacenter", "static")
 
@@ -101,6 +103,15 @@ def test_each_profile_is_the_scenario_with_that_profile(session: Session) -> Non
     assert other.expected_s() > 60
 
 
+def test_a_fault_that_nobody_can_go_around_is_left_out_before_any_fabric_is_made() -> None:
+    both = "faults=[{kind: carrier, link: h1-t0_1_1, at: 4s, for: 2s}, {kind: carrier, link: t0_1_1-t1_1_1, at: 8s, for: 2s}]"
+    plan, _ = planned("converge", [both], NAMES, repeats=1, rate_per_s=50, flows=8)
+    assert [fault.id for fault in plan.faults] == ["f2"]
+    assert [(fault.id, why) for fault, why in plan.skipped] == [("f1", "no pair of hosts that it hits has a way around it")]
+    with pytest.raises(UsageError, match=r"nothing to converge on \(f1: no pair of hosts"):
+        planned("nic-port", [], NAMES, repeats=1, rate_per_s=50, flows=8)
+
+
 def test_each_repeat_draws_bgps_delays_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else its range over the repeats would leave out what the model draws."""
     plan, drawn = planned("converge", [], ["ovs-frr"], repeats=2, rate_per_s=50, flows=8)
@@ -113,6 +124,19 @@ def test_each_repeat_draws_bgps_delays_anew(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr("testbed.converge.session.Fabric", fabric)
     Session(plan, drawn, tmp_path, SilentReporter()).run()
     assert seeds == [plan.scenario.seed, plan.scenario.seed + 1]
+
+
+def test_probes_that_do_not_come_to_run_are_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mute = tmp_path / "mute"
+    mute.write_text("#!/bin/sh\nexec sleep 600\n")
+    mute.chmod(0o755)
+    monkeypatch.setattr("testbed.converge.prober.sys.executable", str(mute))
+    monkeypatch.setattr("testbed.converge.prober.RUNNING_S", 0.0)
+    probing = Probing(build("fat-tree", k=4), lambda _node: 1, (), 0.02)
+    with pytest.raises(HostError, match="did not come to 'opened' in time"), probing:
+        pass
+    assert probing._process is not None
+    assert probing._process.returncode is not None
 
 
 class Tables:
