@@ -9,10 +9,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from testbed.converge.profiles import PROFILES
 from testbed.errors import UsageError
 from testbed.files import write_text
 from testbed.report import converge_words, plot_converge, style
-from testbed.report.html import command, template
+from testbed.report.html import command, overrides, template
 from testbed.report.plots import write_figure
 
 
@@ -67,9 +68,24 @@ def page(folder: Path, content: Mapping[str, Any]) -> dict[str, Any]:
         "head": converge_words.TABLE_HEAD, "classes": converge_words.CLASS_WORDS,
         "tables": [(heading, [converge_words.table_row(row) for row in rows]) for heading, rows in tables],
         "fidelity": converge_words.fidelity(content), "timers": converge_words.timers(content), "command": command(manifest),
-        "again": shlex.join(["sudo", "./testbed.sh", "converge", str(folder / "scenario.yaml"), "--repeats", str(content["repeats"])]),
+        "again": again(folder, content, manifest),
         "started": str(manifest.get("started") or "unknown"), "revision": str(manifest.get("revision") or "unknown"),
     }  # fmt: skip
+
+
+def again(folder: Path, content: Mapping[str, Any], manifest: Mapping[str, Any]) -> str:
+    """A command that repeats it from the scenario in its folder: the same profiles, probes, seed and overrides."""
+    plan = {
+        "--repeats": content["repeats"],
+        "--flows": content["flows"],
+        "--probe-rate": content["probe_rate_per_s"],
+        "--seed": content["seed"],
+    }
+    options = [word for name, value in plan.items() for word in (name, str(value))]
+    profiles = [word for name in content["profiles"] for word in ("--profile", str(name))]
+    own = {PROFILES[name].override for name in content["profiles"] if name in PROFILES}
+    sets = overrides(manifest.get("scenario"), leave_out=own)
+    return shlex.join(["sudo", "./testbed.sh", "converge", str(folder / "scenario.yaml"), *profiles, *options, *sets])
 
 
 def headline(content: Mapping[str, Any]) -> tuple[str, str]:

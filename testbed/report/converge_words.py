@@ -9,6 +9,7 @@ from typing import Any
 from testbed.converge.analysis import BEGIN, NO_IMPACT, NOT_REPAIRED, NOTHING_LOST, REPAIRED
 from testbed.converge.classes import LOCAL, REMOTE
 from testbed.report.findings import seconds
+from testbed.report.routing_words import bfd_s
 from testbed.units import counted
 
 Row = Mapping[str, Any]
@@ -48,11 +49,12 @@ def table_row(row: Row) -> tuple[str, ...]:
 def outage_cell(row: Row) -> str:
     """Until the last lost packet; states that are no time, in words, with how many repeats ended so where they differ."""
     states: Mapping[str, int] = row["states"]
+    words = STATE_WORDS if row["phase"] == BEGIN else {**STATE_WORDS, NOT_REPAIRED: "lost until all had settled"}
     if set(states) == {REPAIRED}:
         return time_cell(row["outage_s"])
     if len(states) == 1:
-        return STATE_WORDS[next(iter(states))]
-    others = [f"{count} of {row['repeats']} {STATE_WORDS[state]}" for state, count in states.items() if state != REPAIRED]
+        return words[next(iter(states))]
+    others = [f"{count} of {row['repeats']} {words[state]}" for state, count in states.items() if state != REPAIRED]
     return f"{time_cell(row['last_lost_s'])} ({', '.join(others)})"
 
 
@@ -75,7 +77,13 @@ def findings(content: Mapping[str, Any]) -> list[str]:
     """What was found: a sentence a fault on its begin, then what that says of local and remote flows."""
     begins = [row for row in content["rows"] if row["phase"] == BEGIN and row["profile"] != STATIC]
     told = [_fault_sentence(list(found)) for _, found in groupby(begins, key=lambda row: row["fault"])]
-    return [*told, *_alike(begins), *_skipped(content)]
+    detection = {profile: _detection_s(found) for profile, found in options(content).items()}
+    return [*told, *_alike(begins, detection), *_skipped(content)]
+
+
+def _detection_s(found: Mapping[str, Any]) -> tuple[float | None, float | None]:
+    """What a profile's timers are: BFD's time, and the hold time."""
+    return bfd_s(found), found.get("hold_s")
 
 
 def _fault_sentence(rows: Sequence[Row]) -> str:
@@ -104,13 +112,14 @@ def outage_words(row: Row) -> str:
     return STATE_WORDS[NOTHING_LOST] if row["state"] == NOTHING_LOST else seconds(row["outage_s"]["median"])
 
 
-def _alike(begins: Sequence[Row]) -> Iterator[str]:
-    """Where the profiles' timers made no difference: from the medians of all profiles that were hit."""
+def _alike(begins: Sequence[Row], timers_of: Mapping[str, object]) -> Iterator[str]:
+    """Where the profiles' timers made no difference: from the medians of all profiles that were hit, if these have different timers."""
     for (fault, name), found in groupby(begins, key=lambda row: (row["fault"], row["class"])):
         hit = [row for row in found if row["state"] != NO_IMPACT]
         medians = [row["outage_s"]["median"] for row in hit]
         known = [value for value in medians if value is not None]
-        if len(hit) > 1 and len(known) == len(hit) and max(known) <= max(ALIKE_S, ALIKE_RATIO * min(known)):
+        differ = len({timers_of.get(row["profile"]) for row in hit}) > 1
+        if differ and len(known) == len(hit) and max(known) <= max(ALIKE_S, ALIKE_RATIO * min(known)):
             yield _alike_words(f"the {name} flows of {fault} ({hit[0]['kind']} on {hit[0]['target']})", len(hit), known, name)
 
 
@@ -118,10 +127,10 @@ def _alike_words(which: str, profiles: int, medians: Sequence[float], name: str)
     if max(medians) <= ALIKE_S:
         return (
             f"For {which} all {counted(profiles, 'profile')} were over it within {seconds(ALIKE_S)}, whatever their timers: "
-            "routing is as good there as a transport that leaves the path by itself."
+            "a transport that leaves the path by itself could save no more than that."
         )
     span = f"{seconds(min(medians))} to {seconds(max(medians))}"
-    why = "it is the telling of others that takes the time" if name == REMOTE else "no timer decides it"
+    why = "what takes the time is that others must be told" if name == REMOTE else "no timer decides it"
     return f"For {which} all {counted(profiles, 'profile')} needed about the same, {span}, whatever their timers: {why}."
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -255,10 +255,10 @@ def again(data: RunData, summary: Mapping[str, Any]) -> str:
     return shlex.join(["sudo", "./testbed.sh", "run", str(folder / "scenario.yaml"), *seed, *arms, *sets])
 
 
-def overrides(scenario: Any) -> list[str]:
+def overrides(scenario: Any, leave_out: Container[str] = ()) -> list[str]:
     """The --set words that a run's scenario was given."""
     told = scenario.get("overrides") if isinstance(scenario, Mapping) else None
-    return [word for entry in (told if isinstance(told, list) else ()) for word in ("--set", str(entry))]
+    return [word for entry in (told if isinstance(told, list) else ()) if entry not in leave_out for word in ("--set", str(entry))]
 
 
 def _png(figure: Figure, fidelity: str) -> bytes:

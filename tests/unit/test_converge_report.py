@@ -14,7 +14,7 @@ from testbed.converge.classes import LOCAL, REMOTE
 from testbed.converge.profiles import PROFILES
 from testbed.converge.summary import rows
 from testbed.errors import UsageError
-from testbed.report import converge_words, write_converge, write_plots, write_report
+from testbed.report import converge_html, converge_words, write_converge, write_plots, write_report
 from testbed.scenario.derived_links import SWITCHING_OF_ARM
 
 SCENARIO = """
@@ -28,10 +28,15 @@ arms: [rc-bgp]
 """
 
 
+def timers(profile: str) -> dict:
+    """As a fabric of that profile reports them."""
+    hold_s = 180 if profile.startswith("traditional") else 9
+    return {"keepalive_s": hold_s // 3, "hold_s": hold_s, "bfd_interval_ms": 0, "advertisement_interval_s": 0}
+
+
 def content(samples: list[dict], profiles: tuple[str, ...] = ("datacenter", "traditional"), **more) -> dict:
     fidelity = {"verdict": "good", "reasons": []}
-    options = {"keepalive_s": 3, "hold_s": 9, "bfd_interval_ms": 0, "advertisement_interval_s": 0}
-    fabrics = [{"profile": name, "repeat": 1, "fidelity": fidelity, "fabric": {"routing": {"options": options}}} for name in profiles]
+    fabrics = [{"profile": name, "repeat": 1, "fidelity": fidelity, "fabric": {"routing": {"options": timers(name)}}} for name in profiles]
     return {
         "scenario": "tiny", "title": "Tiny <b>", "hypothesis": "", "seed": 1, "profiles": list(profiles), "faults": [], "repeats": 1,
         "flows": 32, "probe_rate_per_s": 50, "resolution_s": 0.02, "skipped": [], "machine": {"cpu": "x", "cores": 2, "kernel": "6"},
@@ -64,20 +69,43 @@ def test_the_cell_of_an_outage_says_what_is_no_time_in_words(samples: list[dict]
     assert converge_words.outage_cell(rows(samples, ["datacenter"])[0]) == cell
 
 
-def alike(samples: list[dict]) -> list[str]:
-    return [sentence for sentence in converge_words.findings(content(samples)) if "whatever their timers" in sentence]
+def test_what_was_lost_until_the_healing_had_settled_is_not_called_undetected() -> None:
+    found = rows([sample(NOT_REPAIRED, 4.0)], ["datacenter"])
+    end = next(row for row in found if row["phase"] == "begin") | {"phase": "end"}
+    assert converge_words.outage_cell(end) == "lost until all had settled"
+
+
+def test_the_page_tells_how_to_measure_the_same_again(tmp_path: Path) -> None:
+    told = content(both(REPAIRED, 0.05))
+    given = {"scenario": {"overrides": ["bgp.hold_s=6", "bgp.profile=datacenter"]}}
+    words = converge_html.again(tmp_path, told, given).split()
+    assert words[4:] == [
+        "--profile", "datacenter", "--profile", "traditional", "--repeats", "1", "--flows", "32", "--probe-rate", "50", "--seed", "1",
+        "--set", "bgp.hold_s=6",
+    ]  # fmt: skip
+
+
+def alike(samples: list[dict], profiles: tuple[str, ...] = ("datacenter", "traditional")) -> list[str]:
+    return [sentence for sentence in converge_words.findings(content(samples, profiles)) if "whatever their timers" in sentence]
 
 
 def test_where_no_timer_takes_part_the_page_says_so() -> None:
     (sentence,) = alike(both(REPAIRED, 0.05))
     assert "local flows of f1" in sentence
-    assert "routing is as good there" in sentence
+    assert "could save no more than that" in sentence
+
+
+def test_profiles_with_the_same_timers_do_not_show_that_timers_do_not_matter() -> None:
+    """FRR's hold time of 9 s and the controller's: both wait for it."""
+    profiles = ("datacenter", "ovs-frr")
+    assert alike([sample(REPAIRED, 8.9, profile) for profile in profiles], profiles) == []
+    assert alike([sample(REPAIRED, 0.05, profile) for profile in profiles], profiles) == []
 
 
 def test_where_all_wait_alike_for_others_to_be_told_the_page_says_so_and_does_not_call_it_good() -> None:
     (sentence,) = alike([sample(REPAIRED, 0.2, "datacenter", name=REMOTE), sample(REPAIRED, 0.25, "traditional", name=REMOTE)])
     assert "200 ms to 250 ms" in sentence
-    assert "telling of others" in sentence
+    assert "others must be told" in sentence
     assert "as good" not in sentence
 
 
