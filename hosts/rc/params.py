@@ -91,10 +91,10 @@ class RcParams:
     def _problems(self) -> Iterator[str]:
         yield from _between("payload_bytes", self.payload_bytes, 4, 4096, multiple=4)
         yield from _between("window_packets", self.window_packets, 1, 4096)
-        yield from _between("ack_every", self.ack_every, 1, max(1, self.window_packets // 2))
+        yield from _between("ack_every", self.ack_every, 1, max(1, self.window_packets // 2), why="half of window_packets")
         yield from _between("timeout_exponent", self.timeout_exponent, 1, 31)
         yield from _between("retries", self.retries, 0, 7)
-        yield from _between("qps", self.qps, 1, min(MAX_QPS, self.window_packets))
+        yield from _between("qps", self.qps, 1, min(MAX_QPS, self.window_packets), why="no more than window_packets")
         yield from _between("dcqcn_stages", self.dcqcn_stages, 1, 100)
         for name in ("split_data", "dcqcn"):
             if not isinstance(getattr(self, name), bool):
@@ -129,9 +129,9 @@ class RcParams:
         return max(1, min(self.ack_every, self.window_packets // (2 * self.qps)))
 
 
-def _between(name: str, value: object, low: int, high: int, *, multiple: int = 1) -> Iterator[str]:
+def _between(name: str, value: object, low: int, high: int, *, multiple: int = 1, why: str = "") -> Iterator[str]:
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high or value % multiple:
-        steps = f" in steps of {multiple}" if multiple > 1 else ""
+        steps = f" in steps of {multiple}" if multiple > 1 else f" ({why})" if why else ""
         yield f"RC parameter {name} is {value!r}: give a whole number from {low} to {high}{steps}"
 
 

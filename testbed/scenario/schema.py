@@ -142,7 +142,17 @@ TopologySpec = Annotated[
     Discriminator(tag_of("kind", {"fat-tree": "<fat-tree>", "multi-plane": "<multi-plane>"}, "<unknown>")),
 ]
 
-Option = bool | int | float | str
+
+def _an_option(value: object) -> object:
+    """What is none of an option's types would be told once for each of them."""
+    if not isinstance(value, bool | int | float | str):
+        raise ValueError("must be one value: a number, a text, true or false")
+    if isinstance(value, str) and len(value) > MAX_SCALAR_CHARACTERS:
+        raise ValueError(f"must have at most {MAX_SCALAR_CHARACTERS} characters")
+    return value
+
+
+Option = Annotated[bool | int | float | str, BeforeValidator(_an_option)]
 
 
 class Transport(Part):

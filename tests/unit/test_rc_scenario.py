@@ -50,6 +50,21 @@ def test_impossible_number_of_qps_is_refused(value: str) -> None:
     assert problems(GOOD, f"transport.rc.qps={value}").keys() <= {"$.transport.rc", "$.transport.rc.qps"}
 
 
+def test_a_window_too_small_for_the_rest_is_named() -> None:
+    assert "1 to 2 (half of window_packets)" in problems(GOOD, "transport.rc.window_packets=4")["$.transport.rc"]
+
+
+@pytest.mark.parametrize("place", ["transport.rc.preset", "transport.tcp.connections", "bgp.hold_s", "bgp_ovs.bfd_multiplier"])
+@pytest.mark.parametrize("value", ["null", "[1]", "{a: 1}"])
+def test_what_is_no_value_is_one_problem_at_its_place(place: str, value: str) -> None:
+    told = problems(GOOD, f"{place}={value}")
+    assert told == {f"$.{place}": "must be one value: a number, a text, true or false"}
+
+
+def test_a_text_without_end_is_not_repeated() -> None:
+    assert problems(GOOD, f"transport.rc.preset={'x' * 10_000}") == {"$.transport.rc.preset": "must have at most 100 characters"}
+
+
 def test_agents_know_the_links_rate() -> None:
     assert given_parameters(load_text(GOOD, ["links.rate=20Mbps"]), "rc-bgp")["link_rate_bps"] == 20e6
 
