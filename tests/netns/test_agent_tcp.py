@@ -32,7 +32,7 @@ def test_an_all_to_all_has_right_results_on_every_step():
 
 def test_streams_drain_with_everything_acknowledged():
     with lab(2) as net:
-        net.connect(net.streams("tcp", [{"from": "h1", "to": "h2", "stop_s": 0.5}], 1 << 20))
+        net.connect(net.streams("tcp", [{"from": "h1", "to": "h2"}], 1 << 20))
         net.start()
         rows: list[dict] = []
         while sum(row["tx_packets"] for row in rows) < 1000:
