@@ -10,7 +10,7 @@ from testbed.scenario.check_faults import fault_problems
 from testbed.scenario.check_job import job_problems
 from testbed.scenario.deny import Evs, deny_problems, given_evs
 from testbed.scenario.faults import CONTROLLER_HINT, missing_evs, no_controller
-from testbed.scenario.fit import link_problems, packet_problems, tier_problems
+from testbed.scenario.fit import link_problems, packet_problems, rate_problems, tier_problems
 from testbed.scenario.model import build_topology
 from testbed.scenario.options import bgp_ovs_problems, bgp_problems, transport_problems
 from testbed.scenario.problems import Place, Problem, did_you_mean
@@ -86,6 +86,7 @@ def _fit_problems(sections: dict[str, Any]) -> list[Problem]:
         problems += link_problems(sections["links"], sections["arms"], dcqcn)
     if {"links", "transport", "arms"} <= sections.keys():
         problems += packet_problems(sections["links"], sections["transport"], sections["arms"])
+        problems += rate_problems(sections["transport"])
     return problems
 
 

@@ -65,6 +65,13 @@ def packet_problems(links: Links, transport: Transport, arms: tuple[str, ...]) -
             yield Problem(("transport", name, "payload_bytes"), message, hint)
 
 
+def rate_problems(transport: Transport) -> Iterator[Problem]:
+    """DCQCN without the rate that it starts from, which a run gives unless the scenario takes it away."""
+    if transport.rc.get("dcqcn") is True and transport.rc.get("link_rate_bps") == 0:
+        message = "DCQCN starts at the rate of the NIC's link, and that is 0"
+        yield Problem(("transport", "rc", "link_rate_bps"), message, "leave it out: it is links.rate then")
+
+
 def _longest_headers(arms: Iterable[str]) -> dict[str, int]:
     """By transport, the longest headers of these arms' data packets."""
     longest: dict[str, int] = {}

@@ -100,6 +100,12 @@ def test_dcqcn_without_marks_is_refused() -> None:
     assert problems(GOOD, "transport.rc.dcqcn=true", "links.ecn=false").keys() == {"$.transport.rc.dcqcn"}
 
 
+def test_dcqcn_without_the_links_rate_is_refused() -> None:
+    given = ["transport.rc.dcqcn=true", "transport.rc.link_rate_bps=0"]
+    assert problems(GOOD, *given).keys() == {"$.transport.rc.link_rate_bps"}
+    assert given_parameters(load_text(GOOD, given[:1]), "rc-bgp")["link_rate_bps"] == 10e6
+
+
 def test_dcqcn_with_a_queue_shorter_than_its_thresholds_is_refused() -> None:
     overrides = ["arms=[rc-bgp]", "links.queue=32KiB"]
     assert load_text(GOOD, overrides).queue_bytes == 32768
