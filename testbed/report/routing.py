@@ -64,7 +64,8 @@ class FaultRouting:
     `fib_first_s` and `fib_last_s` count from when the fault was issued (routing knows of an orderly reboot before links go) to the first
     and the last change of any switch's FIB; None without one.
     `session_losses` and `reasons` (the router's word for why) are those of sessions over links that the fault touches. `shared`: another
-    fault began or ended meanwhile, so messages and changes cannot be told apart. Counts are None where the history does not tell them.
+    fault began or ended meanwhile, or a session over its links came or went (one that comes back may take as long as the connect retry), so
+    messages and changes cannot be told apart. Counts are None where the history does not tell them.
     """
 
     updates: float | None = None
@@ -88,7 +89,7 @@ def routing_under(run: ArmRun, fault: FaultInterval) -> FaultRouting:
     return FaultRouting(
         told.get("bgp_updates"), told.get("bgp_withdrawals"), float(len(lost)) if told else None, float(len(changed)),
         min(changed, default=None), max(changed, default=None),
-        dict(Counter(str(event.get("reason") or "unknown") for event in lost)), _is_shared(run, fault),
+        dict(Counter(str(event.get("reason") or "unknown") for event in lost)), _is_shared(run, fault, during),
     )  # fmt: skip
 
 
@@ -98,10 +99,13 @@ def _of_fault(fault: FaultInterval, session: Event) -> bool:
     return fault.target in ends or any(fault.touches("-".join(pair)) for pair in (ends, ends[::-1]))
 
 
-def _is_shared(run: ArmRun, fault: FaultInterval) -> bool:
+def _is_shared(run: ArmRun, fault: FaultInterval, during: Iterable[Event]) -> bool:
     others = [other for other in run.faults if other.id != fault.id and other.happened]
     moments = [moment for other in others for moment in (other.begin_s, other.until_s(run.duration_s))]
-    return any(fault.from_s <= moment < fault.until_s(run.duration_s) for moment in moments)
+    if any(fault.from_s <= moment < fault.until_s(run.duration_s) for moment in moments):
+        return True
+    sessions = [event for event in during if event.get("event") == "session" and not _of_fault(fault, event)]
+    return any(_of_fault(other, event) for event in sessions for other in others)
 
 
 def retired_under(run: ArmRun, fault: FaultInterval) -> float | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -150,6 +151,16 @@ def test_changes_during_another_fault_are_not_claimed(told, whole):
     under = {fault.id: routing_under(read_run(whole).arms["rc-bgp"][0], fault) for fault in read_run(whole).arms["rc-bgp"][0].faults}
     assert (under["f4"].session_losses, under["f4"].shared, under["f5"].session_losses) == (0, True, 2)
     assert (under["f1"].updates, under["f1"].withdrawals, under["f1"].fib_changes, under["f1"].reasons) == (2, 3, 2, {"carrier": 2})
+
+
+def test_a_session_of_an_earlier_fault_that_comes_back_under_a_later_one_is_not_claimed(run, whole):
+    """BGP tries again after up to its connect retry, when the next fault may be on."""
+    arm = read_run(whole).arms["rc-bgp"][0]
+    first, later = (next(fault for fault in arm.faults if fault.id == name) for name in ("f1", "f2"))
+    assert not routing_under(arm, later).shared
+    node, peer = first.links[0].split("-") if first.links else first.target.split("-")
+    back = {"t_s": later.from_s + 0.5, "source": "routing", "event": "session", "node": node, "peer": peer, "up": True}
+    assert routing_under(replace(arm, events=(*arm.events, back)), later).shared
 
 
 def test_mrc_being_worse_is_said(run):
