@@ -20,7 +20,8 @@ from testbed.report.plot_sweep import footer
 CAPTION = (
     "What a silent failure cost the job against the time after which routing's timer finds it (log axes): medians, with the range of all "
     "repeats as a bar. A hollow mark: the failure was over before routing found it. On the dotted line the stall is the detection time "
-    "itself; a transport adds the wait until it sends again. A level line with a band: an arm in which nothing routes, all points together."
+    "itself; a transport adds the wait until it sends again. Where the job crashed the stall ends with the crash, and its restart comes on "
+    "top. A level line with a band: an arm in which nothing routes, all points together."
 )
 
 
@@ -91,6 +92,7 @@ def _names(axes: Axes, entries: Sequence[Mapping[str, Any]]) -> None:
     """The points' names above the first arm's marks."""
     for entry in entries:
         words = entry["text"] + ("" if entry["detected"] else "\nnot detected:\nover before")
+        words += f"\n{sweep_detection.crash_words(entry)}" * bool(entry["crashes"])
         above = max(_shown(stall) for stall in entry["stalls_s"])
         drawn: dict[str, Any] = {"ha": "center", "fontsize": style.TEXT_PT - 2, "zorder": 6, "bbox": _PLATE}
         axes.annotate(words, (entry["detection_s"], above), xytext=(0, 9), textcoords="offset points", **drawn)

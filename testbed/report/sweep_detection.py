@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from testbed.report.context import FEW_ARMS, first_runs, in_list
-from testbed.report.findings import seconds
+from testbed.report.findings import plural, seconds
 from testbed.report.reading import RunData
 from testbed.report.routing_words import bgp_parameters, detection_s
 
@@ -94,9 +94,17 @@ def _routed_words(arm: str, entries: Sequence[Mapping[str, Any]]) -> str:
 def point_words(entry: Mapping[str, Any]) -> str:
     """How routing came to know: after how long by its timer, or not at all."""
     after = f"with detection after {seconds(entry['detection_s'])}"
+    crashed = f", {crash_words(entry)}" if entry["crashes"] else ""
     if not entry["detected"]:
-        return f"{after}, not detected"
-    return after if entry["detected"] == len(entry["stalls_s"]) else f"{after}, detected in {entry['detected']} of {len(entry['stalls_s'])}"
+        return f"{after}, not detected{crashed}"
+    hit = len(entry["stalls_s"])
+    some = f", detected in {entry['detected']} of {hit}" if entry["detected"] < hit else ""
+    return f"{after}{some}{crashed}"
+
+
+def crash_words(entry: Mapping[str, Any]) -> str:
+    """Crashes of the job under the failures: then the transport gave up, whatever routing found, and the restart comes on top."""
+    return plural(entry["crashes"], "crash")
 
 
 def _median_words(stalls: Sequence[float]) -> str:

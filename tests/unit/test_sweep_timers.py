@@ -68,6 +68,14 @@ def test_a_point_detected_in_some_repeats_only_says_so():
     assert "10.1 s with detection after 9 s, detected in 1 of 2" in sweep_detection.title(data)
 
 
+def test_a_point_whose_stall_ended_in_a_crash_says_so():
+    """Else a transport that gave up before routing acted would look like routing."""
+    data = timers()
+    data["points"][2]["detection"]["rc-bgp"]["crashes"] = 2
+    assert "10.1 s with detection after 9 s, 2 crashes, 15.6 s" in sweep_detection.title(data)
+    assert "datacenter 2 crashes" in texts(data)
+
+
 @pytest.mark.parametrize("change", ["no detection", "one time", "no stall"])
 def test_other_sweeps_have_no_such_picture(change):
     data = timers()
