@@ -33,11 +33,6 @@ class SwitchTables:
         self._topology, self._switch, self._seed = topology, switch, seed
         self._routes: dict[str, tuple[int, ...]] = dict(live or {})
 
-    @property
-    def routes(self) -> Routes:
-        """What it was told."""
-        return dict(self._routes)
-
     def change(self, address: str, ports: tuple[int, ...]) -> Change | None:
         """The change of a route to these ports (none: to be removed); None if it is so already."""
         old = self._routes.get(address, ())
