@@ -22,7 +22,8 @@ class BgpOvsOptions:
     ``keepalive_s``, ``hold_s``: session timers, 3/9 (FRR's datacenter profile); a silent loss is seen after the hold time.
     ``bfd_interval_s``, ``bfd_multiplier``: a session also falls after so many intervals without a packet; 0 = off.
     ``carrier_delay_s``: from the switch's loss of carrier to the speaker's knowledge of it (kernel, netlink, interface events).
-    ``local_repair``, ``local_repair_s``: whether, and after how long, a switch itself skips a port without carrier, before BGP knows.
+    ``local_repair``, ``local_repair_s``: whether, and after how long, a switch itself skips a port without carrier, before BGP knows
+    (the controller plays that part too, and it ends with the controller).
     ``process_s``, ``process_jitter``: work on one received message, times 1 to 1 + jitter (drawn); messages of a switch queue up.
     ``batch_s``: how long changes gather before a decision (FRR: 50 ms a hop, docs/bgp.md; some of it is the real packet's here).
     ``mrai_s``: least time between two UPDATEs to a neighbour (RFC 4271 9.2.1.1, withdrawals included).
