@@ -110,6 +110,16 @@ def set_number(ports: Iterable[int]) -> int:
     return number
 
 
+def beyond_ports(topology: Topology) -> str | None:
+    """Why the switches of a fabric cannot route so, a sentence; None if they can. Several ways at once lead up only."""
+    for switch in topology.switches:
+        tier = topology.nodes[switch].tier
+        up = [link.end(switch).port for link in topology.links_of(switch) if topology.nodes[link.other(switch).node].tier > tier]
+        if len(up) > 1 and max(up) > REGISTER_BITS:
+            return f"{switch} has uplinks up to port {max(up)}: a switch that routes by OpenFlow has at most {REGISTER_BITS} ports"
+    return None
+
+
 def basis(topology: Topology, switch: str, seed: int) -> int:
     """The hash basis of a switch: another one for each, from the arm's seed; 16 bits, as NXActionMultipath has it."""
     return (seed + _SPREAD * (topology.switches.index(switch) + 1)) % (1 << _BASIS_BITS)

@@ -9,6 +9,7 @@ from typing import Any
 from testbed.scenario.check_faults import fault_problems
 from testbed.scenario.check_job import job_problems
 from testbed.scenario.deny import Evs, deny_problems, given_evs
+from testbed.scenario.derived_links import ECMP_ARMS
 from testbed.scenario.faults import CONTROLLER_HINT, missing_evs, no_controller
 from testbed.scenario.fit import link_problems, packet_problems, rate_problems, tier_problems
 from testbed.scenario.model import build_topology
@@ -22,7 +23,7 @@ from testbed.scenario.schema_faults import ControllerFault
 from testbed.scenario.schema_job import Incast, Streams
 from testbed.scenario.traffic import job_hosts, pairs
 from testbed.units import format_duration
-from topologies import BadTopology, Topology
+from topologies import BadTopology, Topology, ecmp
 
 
 @dataclass
@@ -38,6 +39,7 @@ def check(draft: Draft) -> list[Problem]:
     sections, problems = draft.sections, list[Problem]()
     topology = _topology(sections, problems)
     problems += _arm_problems(sections.get("arms", ()))
+    problems += _port_problems(sections.get("arms", ()), topology) if topology else []
     problems += _run_problems(sections["run"]) if "run" in sections else []
     of_job = job_problems(sections["job"], topology, sections.get("run")) if "job" in sections else []
     hosts = None if of_job else _job_hosts(sections, topology)
@@ -109,6 +111,12 @@ def _job_hosts(sections: dict[str, Any], topology: Topology | None) -> tuple[str
 
 def _arm_problems(arms: tuple[str, ...]) -> list[Problem]:
     return [Problem(("arms", index), f"arm {arm!r} is there twice") for index, arm in enumerate(arms) if arm in arms[:index]]
+
+
+def _port_problems(arms: tuple[str, ...], topology: Topology) -> list[Problem]:
+    found = [(index, ecmp.beyond_ports(topology)) for index, arm in enumerate(arms) if arm in ECMP_ARMS]
+    hint = "take fewer hosts a T0 (or T1s), or leave the arm out"
+    return [Problem(("arms", index), f"{arms[index]}: {message}", hint) for index, message in found if message]
 
 
 def _run_problems(run: Run) -> list[Problem]:

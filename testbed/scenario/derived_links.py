@@ -20,6 +20,8 @@ USID_ARMS = tuple(arm for arm, switching in SWITCHING_OF_ARM.items() if switchin
 """Those whose senders choose the whole path: an EV has known links."""
 HASHED_ARMS = tuple(arm for arm, transport in TRANSPORT_OF_ARM.items() if transport == "mrc" and arm not in USID_ARMS)
 """Those whose EVs routers hash: which links an EV uses is not known."""
+ECMP_ARMS = tuple(arm for arm, switching in SWITCHING_OF_ARM.items() if switching in ("ovs-bgp", "ovs-ecmp"))
+"""Those whose Open vSwitch instances route by destination."""
 
 CONTROLLER_ARMS = tuple(arm for arm, switching in SWITCHING_OF_ARM.items() if switching == "ovs-bgp")
 """Those with a controller, which can be killed."""

@@ -8,11 +8,13 @@ from pathlib import Path
 import pytest
 
 from testbed.errors import UsageError
+from testbed.fabric.ovs_routed import OvsEcmpSwitching
 from testbed.pathvector import BgpOvsOptions
 from testbed.run.plan import fabric_options
 from testbed.scenario import Scenario
 from testbed.scenario.load import load_text
 from testbed.scenario.problems import ScenarioInvalid, place_text
+from topologies import BadTopology
 
 GOOD = "name: try\ntopology: {kind: fat-tree, k: 4}\nrun: {duration: 20s}\narms: [mrc, rc-bgp, rc-bgp-ovs, rc-static]\n"
 
@@ -70,6 +72,26 @@ def test_what_no_switch_could_be_is_refused_at_its_place(override: str, place: s
     where, text = problem(override)
     assert where == place
     assert says in text
+
+
+@pytest.mark.parametrize(
+    ("planes", "t1s", "hosts", "fits"),
+    [(1, 4, 28, True), (1, 4, 29, False), (1, 2, 40, False), (1, 1, 40, True), (2, 30, 2, True), (2, 31, 2, False)],
+)
+def test_a_switch_with_more_ports_than_its_tables_can_name_is_refused_before_any_arm_runs(
+    planes: int, t1s: int, hosts: int, fits: bool, tmp_path: Path
+) -> None:
+    """And only where the tables could not be made."""
+    kind = f"topology={{kind: multi-plane, planes: {planes}, t0s: 2, t1s: {t1s}, hosts_per_t0: {hosts}}}"
+    if fits:
+        OvsEcmpSwitching(load(kind).build_topology(), tmp_path, {})
+        return
+    with pytest.raises(ScenarioInvalid) as refused:
+        load(kind)
+    assert [place_text(found.place) for found in refused.value.problems] == ["$.arms[2]", "$.arms[3]"]
+    assert "rc-bgp-ovs: t0_1_1 has uplinks up to port" in refused.value.problems[0].message
+    with pytest.raises(BadTopology):
+        OvsEcmpSwitching(load(kind, "arms=[mrc]").build_topology(), tmp_path, {})
 
 
 def test_unknown_names_are_refused_with_the_nearest() -> None:
