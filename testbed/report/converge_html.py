@@ -20,9 +20,17 @@ from testbed.report.plots import write_figure
 def read(folder: Path) -> dict[str, Any]:
     """converge.json. UsageError if it is not there or damaged."""
     content = _object(folder / "converge.json")
-    if not isinstance(content.get("rows"), list):
-        raise UsageError(f"{folder / 'converge.json'} has no rows: it is damaged")
+    missing = [name for name in NEEDED if name not in content]
+    if missing or not isinstance(content["rows"], list):
+        raise UsageError(f"{folder / 'converge.json'} has no {', '.join(missing) or 'list of rows'}: it is damaged")
     return content
+
+
+NEEDED = (
+    "scenario", "title", "hypothesis", "seed", "profiles", "repeats", "flows", "probe_rate_per_s", "resolution_s", "skipped", "machine",
+    "complete", "problems", "rows", "fabrics",
+)  # fmt: skip
+"""What the page and the pictures are made of."""
 
 
 def _object(path: Path) -> dict[str, Any]:

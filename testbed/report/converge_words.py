@@ -18,6 +18,7 @@ STATE_WORDS: Mapping[str, str] = {
     NOTHING_LOST: "nothing lost",
     NOT_REPAIRED: "not detected while it lasted",
 }
+UNSETTLED_WORDS = "lost until all had settled"  # after a fault's end
 PHASE_WORDS = {BEGIN: "when it begins", "end": "when it ends"}
 CLASS_WORDS = {LOCAL: "local (the router at the fault skips a next hop)", REMOTE: "remote (other routers must be told)"}
 TABLE_HEAD = (
@@ -49,7 +50,7 @@ def table_row(row: Row) -> tuple[str, ...]:
 def outage_cell(row: Row) -> str:
     """Until the last lost packet; states that are no time, in words, with how many repeats ended so where they differ."""
     states: Mapping[str, int] = row["states"]
-    words = STATE_WORDS if row["phase"] == BEGIN else {**STATE_WORDS, NOT_REPAIRED: "lost until all had settled"}
+    words = STATE_WORDS if row["phase"] == BEGIN else {**STATE_WORDS, NOT_REPAIRED: UNSETTLED_WORDS}
     if set(states) == {REPAIRED}:
         return time_cell(row["outage_s"])
     if len(states) == 1:

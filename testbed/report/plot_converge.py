@@ -13,7 +13,7 @@ from matplotlib.ticker import FuncFormatter, NullFormatter
 from testbed.converge.analysis import BEGIN, END, NO_IMPACT, NOT_REPAIRED, NOTHING_LOST, PHASES
 from testbed.converge.classes import CLASSES, LOCAL
 from testbed.report import style
-from testbed.report.converge_words import CLASS_WORDS, STATE_WORDS, footer
+from testbed.report.converge_words import CLASS_WORDS, STATE_WORDS, UNSETTLED_WORDS, footer
 from testbed.report.findings import seconds
 
 Row = Mapping[str, Any]
@@ -27,7 +27,8 @@ TITLES = {
 CAPTIONS = {
     f"converge-{BEGIN}": (
         "Time from a fault's effect to the last lost probe (log axis), for each fault, class of flows and profile: dot = median, bar = "
-        "range, small marks = every repeat; a tick = median of the last FIB change anywhere. The dashed line is when the fault ended. "
+        "range, small marks = every repeat; a tick = median of the last FIB change anywhere. Grey: less than a stream's probes are apart, "
+        "so what lies there is short, and not known better. The dashed line is when the fault ended. "
         "Left: local flows, whose deciding router sits at the fault; right: remote flows, for which other routers must be told."
     ),
     f"converge-{END}": (
@@ -54,6 +55,7 @@ def _figure(content: Mapping[str, Any], rows: Sequence[Row], phase: str) -> Figu
         for column, name in enumerate(CLASSES):
             axes = figure.add_subplot(grid[at, column])
             of_panel = {row["profile"]: row for row in rows if row["fault"] == fault and row["class"] == name}
+            axes.axvspan(LEAST_S / 2, float(content["resolution_s"]), color="#eeeeee", lw=0, zorder=0)
             _panel(axes, of_panel, profiles, limit, phase)
             _labels(axes, profiles, next(row for row in rows if row["fault"] == fault), name, at == len(faults) - 1)
     below = figure.add_subplot(grid[len(faults), :])
@@ -109,6 +111,8 @@ def _words(axes: Axes, at: int, row: Row, colour: str) -> None:
     elif state == NOT_REPAIRED and row["phase"] == BEGIN and row["lasted_s"]:
         axes.plot(row["lasted_s"], at, "x", color=colour, ms=7, mew=2, zorder=4)
         axes.text(row["lasted_s"] * 0.8, at, STATE_WORDS[NOT_REPAIRED], color=colour, size=8, va="center", ha="right")
+    elif state == NOT_REPAIRED:
+        axes.text(LEAST_S * 1.5, at, UNSETTLED_WORDS, color=colour, size=8, va="center")
     elif state == NOTHING_LOST:
         axes.text(LEAST_S * 1.5, at, STATE_WORDS[NOTHING_LOST], color=colour, size=8, va="center")
     elif states.get(NOT_REPAIRED):

@@ -161,7 +161,7 @@ def test_an_unfinished_or_unbelievable_measurement_says_so_on_top(tmp_path: Path
     assert headline({**told, "fabrics": invalid})[0] == "bad"
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"rows": 3}'])
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"rows": 3}', '{"rows": []}'])
 def test_a_damaged_measurement_is_refused_in_a_sentence(tmp_path: Path, text: str) -> None:
     folder = folder_of(tmp_path, {})
     (folder / "converge.json").write_text(text)
