@@ -5,12 +5,12 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from testbed.capture.plan import CapturePlan
 from testbed.capture.session import Captures
@@ -34,6 +34,8 @@ from testbed.scenario import Scenario
 from testbed.scenario.derived_links import SWITCHING_OF_ARM, USID_ARMS
 from testbed.scenario.faults import Fault
 from topologies import Topology
+
+T = TypeVar("T")
 
 PROBE_S = 0.4  # how long each sampled link is saturated to see its rate
 MIN_SEND_BUFFER_BYTES = 4096  # the least that an agent takes
@@ -95,14 +97,19 @@ def _text(ended_by: BaseException | None) -> str | None:
     return None if ended_by is None or isinstance(ended_by, KeyboardInterrupt) else f"{type(ended_by).__name__}: {ended_by}"
 
 
-def record_routing(fabric: Fabric, log: EventLog) -> TestbedError | None:
-    """Takes what routing wrote down. What is wrong with it is handed back, so that all else is written before it goes on."""
+def answer(question: Callable[[], T], troubles: list[BaseException]) -> T | None:
+    """What a fabric that may be broken says in the end. Trouble is noted, so that all else is written before it goes on; then None."""
     try:
-        for event in fabric.routing_events():
-            log.record(event)
-    except TestbedError as error:
-        return error
-    return None
+        return question()
+    except (TestbedError, OSError) as error:
+        troubles.append(error)
+        return None
+
+
+def record_routing(fabric: Fabric, log: EventLog) -> None:
+    """Takes what routing wrote down."""
+    for event in fabric.routing_events():
+        log.record(event)
 
 
 @dataclass(frozen=True)
@@ -149,24 +156,24 @@ class ArmRun:
         rates = self._probe_rates(fabric)
         drops_before = sum(fabric.qdisc_drops().values())
         live = self._live(fabric)
-        ended_by: BaseException | None = None
+        troubles: list[BaseException] = []  # the first of them goes on
         try:
             self._run_job(fabric, live)
             fabric.verify_ports()
         except (KeyboardInterrupt, Exception) as reason:  # noqa: BLE001 - it goes on below
-            ended_by = reason
+            troubles.append(reason)
         finally:
-            live.close()
-        unreadable = record_routing(fabric, self.log)
-        ended_by = ended_by or unreadable
-        outcome = ArmOutcome(self.arm, self.repeat, interrupted=isinstance(ended_by, KeyboardInterrupt))
+            answer(live.close, troubles)
+        answer(lambda: record_routing(fabric, self.log), troubles)
+        outcome = ArmOutcome(self.arm, self.repeat, interrupted=bool(troubles) and isinstance(troubles[0], KeyboardInterrupt))
         outcome.wrong_sums = live.supervisor.state.wrong_sums
-        outcome.tables_unchanged = fabric.tables_unchanged()
-        drops = sum(fabric.qdisc_drops().values()) - drops_before
+        outcome.tables_unchanged = answer(fabric.tables_unchanged, troubles)
+        drops = answer(lambda: sum(fabric.qdisc_drops().values()) - drops_before, troubles) or 0
         outcome.fidelity = judge(live.observations(rates.values(), drops, self._flaps(live)))
-        self._write_files(fabric, live, outcome, {"bring_up_s": round(bring_up_s, 3), "rate_shares": rates, "error": _text(ended_by)})
+        error = _text(next(iter(troubles), None))
+        self._write_files(fabric, live, outcome, {"bring_up_s": round(bring_up_s, 3), "rate_shares": rates, "error": error})
         broken = live.captures.explain(self.around.reporter)
-        if (cause := ended_by or broken) is not None:
+        if (cause := next(iter(troubles), broken)) is not None:
             raise cause
         return outcome
 

@@ -4,11 +4,8 @@ import pytest
 
 from testbed.collect.cpu import CpuTimes, parse_cpu_times, shares
 from testbed.collect.rate_probe import transmitted_bytes
-from testbed.routing.mrt import MrtError
-from testbed.run.arm import record_routing
 from testbed.run.fidelity import Observations, judge
 from testbed.run.plan import peer, restart_step
-from testbed.run.record import EventLog
 from testbed.scenario.traffic import ring_order
 from topologies import build
 
@@ -91,17 +88,3 @@ def test_transmitted_bytes_reads_the_ninth_column():
 def test_an_agent_is_told_both_ends_ports_of_each_path():
     topology = build("multi-plane", planes=4, t0s=2, t1s=1, hosts_per_t0=1)
     assert [(path["port"], path["peer_port"]) for path in peer(topology, "h1", "h2")["paths"]] == [(0, 0), (1, 1), (2, 2), (3, 3)]
-
-
-class Unreadable:
-    """A fabric whose routers wrote nonsense after one event."""
-
-    def routing_events(self):
-        yield {"event": "session"}
-        raise MrtError("record at byte 0: type 9")
-
-
-def test_nonsense_of_routers_is_handed_back_so_that_the_rest_can_be_written():
-    log = EventLog()
-    assert "record at byte 0" in str(record_routing(Unreadable(), log))
-    assert log.events() == [{"event": "session"}]
