@@ -149,6 +149,7 @@ class Brain:
         ups = {ifname: event.ports.get(number, False) for ifname, number in self._numbers[switch].items()}
         self._carrier.update(ups)
         if not self.running:
+            self._began = event.t  # patience counts from the last that came: a large fabric boots for long
             return
         for ifname, up in ups.items():
             self._model.port(self._at(event), switch, ifname, up)

@@ -13,7 +13,7 @@ class Config:
     """The fabric (`topologies.build`'s arguments), BGP's parameters, and the process's own places.
 
     ``socket``: where switches connect. ``events``: the history, one JSON object a line, appended. ``switches``: those that should connect
-    before it begins, and ``gather_s`` how long it waits for them; others may come later. ``library``: `ryu`, `os-ken` or `auto`.
+    before it begins, and ``gather_s`` how long it waits for the next one; others may come later. ``library``: `ryu`, `os-ken` or `auto`.
     """
 
     kind: str

@@ -120,6 +120,19 @@ def test_a_switch_that_does_not_come_is_told_and_waited_for_no_longer():
     assert lab.tables() == lab.expected(down_switches=["t1_1_2"])
 
 
+def test_a_fabric_that_boots_slowly_is_waited_for_as_long_as_switches_come():
+    lab = Lab()
+    names = list(lab.switches)
+    for name in names:
+        lab.disconnect(name)
+    for name in names:
+        lab.run(4)
+        assert not lab.brain.running
+        lab.connect(name)
+    lab.run(1)
+    assert (lab.brain.settled, lab.brain.missing, lab.tables()) == (True, (), lab.expected())
+
+
 def test_a_switch_that_refuses_is_an_error(lab):
     lab.inbox.append(Refused(lab.now, lab.switches["t0_1_1"], "error type 5, code 2"))
     with pytest.raises(HostError, match=r"t0_1_1 refused .* error type 5, code 2"):
