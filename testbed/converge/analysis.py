@@ -118,10 +118,15 @@ def _traffic(seen: Seen, streams: Sequence[Stream], span: Window) -> dict[str, A
     }
 
 
+def tail_s(gap_s: float) -> float:
+    """What was lost in this time before a fault's end counts as lost until then."""
+    return max(TAIL_GAPS * gap_s, TAIL_S)
+
+
 def _state(lost: Sequence[float], crossed: int, span: Window, gap_s: float) -> str:
     if not lost:
         return NOTHING_LOST if crossed else NO_IMPACT
-    return NOT_REPAIRED if lost[-1] >= span.until - max(TAIL_GAPS * gap_s, TAIL_S) else REPAIRED
+    return NOT_REPAIRED if lost[-1] >= span.until - tail_s(gap_s) else REPAIRED
 
 
 def _control(seen: Seen, span: Window) -> dict[str, Any]:

@@ -6,10 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from testbed.converge.analysis import tail_s
 from testbed.converge.classes import crossings, why_not
 from testbed.converge.profiles import BRING_UP_S, Profile
 from testbed.errors import UsageError
 from testbed.scenario import Drawn, Fault, Scenario
+from testbed.units import format_duration
+from topologies import Topology
 
 DEFAULT_REPEATS = 5
 DEFAULT_RATE_PER_S = 50
@@ -77,7 +80,7 @@ class Plan:
 def make(trials: Sequence[Trial], drawn: Drawn, *, repeats: int, rate_per_s: int, flows: int) -> Plan:
     """The plan for the drawn faults. UsageError if there is no fault to measure."""
     topology = trials[0].scenario.build_topology()
-    reasons = [(fault, why_not(fault) or (NO_WAY_AROUND if not crossings(topology, fault) else "")) for fault in drawn.faults]
+    reasons = [(fault, _why_not(fault, topology, 1 / rate_per_s)) for fault in drawn.faults]
     faults = tuple(fault for fault, why in reasons if not why)
     skipped = tuple((fault, why) for fault, why in reasons if why)
     if not faults:
@@ -85,3 +88,12 @@ def make(trials: Sequence[Trial], drawn: Drawn, *, repeats: int, rate_per_s: int
         hint = "give it a carrier, silent or switch fault between switches"
         raise UsageError(f"scenario {trials[0].scenario.name}: nothing to converge on ({told}); {hint}")
     return Plan(tuple(trials), faults, skipped, repeats, rate_per_s, flows)
+
+
+def _why_not(fault: Fault, topology: Topology, gap_s: float) -> str:
+    """Why a fault is left out; empty if it is measured. In a short one a repair and none at all would look alike."""
+    least_s = 2 * tail_s(gap_s)
+    if fault.for_s < least_s:
+        lasts, least = format_duration(fault.for_s), format_duration(least_s)
+        return f"it lasts {lasts}, and with such probes only {least} or more can be told from no repair"
+    return why_not(fault) or ("" if crossings(topology, fault) else NO_WAY_AROUND)

@@ -112,6 +112,14 @@ def test_a_fault_that_nobody_can_go_around_is_left_out_before_any_fabric_is_made
         planned("nic-port", [], NAMES, repeats=1, rate_per_s=50, flows=8)
 
 
+def test_probes_too_rare_to_tell_a_repair_from_none_are_refused() -> None:
+    """Of 2 probes a second three gaps are 1.5 s: whatever is lost in a fault of 2 s would count as lost until its end."""
+    fault = "faults=[{kind: carrier, link: t0_1_1-t1_1_1, at: 4s, for: 2s}]"
+    with pytest.raises(UsageError, match="it lasts 2 s, and with such probes only 3 s or more"):
+        planned("converge", [fault], NAMES, repeats=1, rate_per_s=2, flows=8)
+    assert planned("converge", [fault], NAMES, repeats=1, rate_per_s=3, flows=8)[0].skipped == ()
+
+
 def test_each_repeat_draws_bgps_delays_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else its range over the repeats would leave out what the model draws."""
     plan, drawn = planned("converge", [], ["ovs-frr"], repeats=2, rate_per_s=50, flows=8)
