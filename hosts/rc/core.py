@@ -17,6 +17,7 @@ from hosts.rc.sender import SendAttributes, SendQp
 from testbed.errors import UsageError
 
 SOURCE_PORTS = range(49152, 65536)  # RoCEv2 annex A17: the source port is the flow's entropy; the dynamic range of RFC 6335
+ATTRIBUTE_BITS = {"qpn": 24, "source_port": 16, "first_psn": 24, "rkey": 32, "base_address": 63}  # as on the wire; an offset is added to it
 MIN_PACKET_BYTES = wire.BTH.size + wire.ICRC.size
 
 
@@ -70,7 +71,7 @@ class RcCore:
                 self._connect_senders(peer, peers[peer])
             for peer in self._receive_from:
                 self._connect_receivers(peer, peers[peer]["send"][self._name])
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise UsageError(
                 f"{self._name}: unusable attributes of a peer ({error!r}): send `connect` with what each `ready` said"
             ) from error
@@ -81,22 +82,22 @@ class RcCore:
         attributes = [
             SendAttributes(
                 peer, self._address, destination, own["source_port"],
-                int(other["qpn"]), int(remote["rkey"]), int(remote["base_address"]), own["first_psn"],
+                _told(other, "qpn"), _told(remote, "rkey"), _told(remote, "base_address"), own["first_psn"],
             )
             for own, other in ends
         ]  # fmt: skip
         pair = self._pairs[peer] = SendQps(attributes, self._params)
         self._order += pair.qps
         for qp, (own, other) in zip(pair.qps, ends, strict=True):
-            flow = wire.Flow(destination, self._address, int(other["source_port"]), own["qpn"])
+            flow = wire.Flow(destination, self._address, _told(other, "source_port"), own["qpn"])
             self._sender_of_qpn[own["qpn"]] = qp, flow
 
     def _connect_receivers(self, peer: str, others: Sequence[Mapping[str, Any]]) -> None:
         destination, qps = self._receive_from[peer].address, list[ReceiveQp]()
         for own, other in zip(self._receive_own[peer], others, strict=True):
             attributes = ReceiveAttributes(
-                peer, self._address, destination, own["source_port"], int(other["source_port"]), int(other["qpn"]),
-                self._rkey, self._base_address, int(other["first_psn"]),
+                peer, self._address, destination, own["source_port"], _told(other, "source_port"), _told(other, "qpn"),
+                self._rkey, self._base_address, _told(other, "first_psn"),
             )  # fmt: skip
             qp = self._receiver_of_qpn[own["qpn"]] = ReceiveQp(attributes, self._params, self._region, self._drops)
             qps.append(qp)
@@ -267,6 +268,14 @@ class RcCore:
             "cnps_received": sum(pair.cnps for pair in self._pairs.values()),
             "drops": dict(self._drops),
         }
+
+
+def _told(attributes: Mapping[str, Any], name: str) -> int:
+    """A peer's attribute; ValueError if no field of a packet could hold it."""
+    value = int(attributes[name])
+    if not 0 <= value < 1 << ATTRIBUTE_BITS[name]:
+        raise ValueError(f"{name} is {value:#x}")
+    return value
 
 
 def _own_ends(draw: random.Random, count: int, used: set[int]) -> list[dict[str, int]]:

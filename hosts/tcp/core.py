@@ -131,7 +131,7 @@ class TcpCore:
         try:
             told = {peer: (int(peers[peer]["port"]), int(peers[peer]["region_bytes"])) for peer in self._send_to}
             self._nonces = {peer: int(peers[peer]["receive"][self._name]) for peer in self._send_to}
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise UsageError(
                 f"{self._name}: unusable attributes of a peer ({error!r}): send `connect` with what each `ready` said"
             ) from error

@@ -388,6 +388,11 @@ def test_write_to_a_stranger_is_refused():
         {"b": {}},
         {"b": {"receive": {"a": []}, "rkey": 1, "base_address": 2}},
         {"b": {"receive": {"a": [{"qpn": "x", "source_port": 5}]}, "rkey": 1, "base_address": 2}},
+        {"b": {"receive": {"a": [{"qpn": 1 << 24, "source_port": 5}]}, "rkey": 1, "base_address": 2}},
+        {"b": {"receive": {"a": [{"qpn": 5, "source_port": 1 << 16}]}, "rkey": 1, "base_address": 2}},
+        {"b": {"receive": {"a": [{"qpn": 5, "source_port": -1}]}, "rkey": 1, "base_address": 2}},
+        {"b": {"receive": {"a": [{"qpn": 5, "source_port": 5}]}, "rkey": 1 << 32, "base_address": 2}},
+        {"b": {"receive": {"a": [{"qpn": 5, "source_port": 5}]}, "rkey": 1, "base_address": 1 << 63}},
     ],
 )
 def test_unusable_attributes_are_refused(attributes: dict):
