@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
+
+from testbed.scenario.derived_links import SWITCHING_OF_ARM, TRANSPORT_OF_ARM, USID_ARMS
 
 
 class Metric(NamedTuple):
@@ -92,6 +95,24 @@ def needs(name: str) -> str:
     if name in STREAM_METRICS:
         return "an incast" if name in INCAST_METRICS else "streams"
     return "a job of steps" if name.startswith(STEP_PREFIXES) else ""
+
+
+def measured_of(name: str) -> tuple[str, frozenset[str]]:
+    """The arms of which a metric can be measured, in words and by name; no words if any arm will do."""
+    return next(((words, arms) for words, arms, names in ARMS_OF if name.startswith(names)), ("", frozenset()))
+
+
+def _arms(of: Mapping[str, str], *kinds: str) -> frozenset[str]:
+    return frozenset(arm for arm, kind in of.items() if kind in kinds)
+
+
+# (the arms in words, their names, how the names of their metrics begin)
+ARMS_OF = (
+    ("arms in which something routes", _arms(SWITCHING_OF_ARM, "frr", "ovs-bgp"), ("bgp_", "session_losses", "fib_changes")),
+    ("arms whose tables never change", _arms(SWITCHING_OF_ARM, "ovs", "ovs-ecmp"), ("tables_unchanged",)),
+    ("MRC's arms whose paths are known", frozenset(USID_ARMS), ("false_retirements", "detection_", "after_first_loss_")),
+    ("MRC's arms", _arms(TRANSPORT_OF_ARM, "mrc"), ("retirements", "taken_back", "recovery_")),
+)
 
 
 def metric(name: str) -> Metric:

@@ -127,7 +127,7 @@ def _run_problems(run: Run) -> list[Problem]:
 
 
 def _expect_problems(expectation: Expectation, place: Place, job: Any) -> Iterator[Problem]:
-    from testbed.report.metrics import METRIC_NAMES, needs
+    from testbed.report.metrics import METRIC_NAMES, measured_of, needs
 
     if expectation.metric not in METRIC_NAMES:
         hint = did_you_mean(expectation.metric, METRIC_NAMES, "metrics")
@@ -135,6 +135,10 @@ def _expect_problems(expectation: Expectation, place: Place, job: Any) -> Iterat
     elif job is not None and (wanted := needs(expectation.metric)) not in _job_words(job):
         text = f"{expectation.metric} is measured of {wanted} only, so it could never be met"
         yield Problem((*place, "metric"), text, "remove it, or change job.kind or job.pattern (docs/results.md)")
+    words, arms = measured_of(expectation.metric)
+    if words and expectation.arm not in arms:
+        text = f"{expectation.metric} is measured of {words} only, so it could never be met"
+        yield Problem((*place, "arm"), text, f"take one of {', '.join(sorted(arms))}")
     if expectation.at_most is None and expectation.at_least is None and expectation.equals is None:
         yield Problem(place, "has no bound", "add at_most, at_least or equals")
 

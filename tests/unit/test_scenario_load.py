@@ -10,6 +10,7 @@ from docs_blocks import contents
 
 from hosts.rc.params import RcParams
 from testbed.errors import UsageError
+from testbed.report.metrics import ARMS_OF, METRIC_NAMES
 from testbed.run.plan import fabric_options
 from testbed.scenario import ScenarioInvalid, draw, load, load_text
 from testbed.scenario.builtin import find, names
@@ -292,6 +293,35 @@ def test_a_metric_that_streams_cannot_have_is_refused(metric: str, needs: str) -
     entries = f"{{arm: mrc, metric: jain, at_least: 0}}, {{arm: mrc, metric: {metric}, at_least: 0}}"
     found = problems(GOOD, "job={kind: streams, pattern: permutation}", f"expect=[{entries}]")
     assert found == {"$.expect[1].metric": f"{metric} is measured of {needs} only, so it could never be met"}
+
+
+@pytest.mark.parametrize(
+    ("arm", "metric"),
+    [
+        ("mrc", "bgp_updates"),
+        ("rc-static", "fib_changes"),
+        ("rc-bgp", "tables_unchanged"),
+        ("mrc-bgp", "detection_max_s"),
+        ("rc-bgp", "retirements"),
+    ],
+)
+def test_a_metric_that_an_arm_cannot_have_is_refused_before_it_runs(arm: str, metric: str) -> None:
+    found = problems(GOOD, "arms=[mrc, mrc-bgp, rc-bgp, rc-static]", f"expect=[{{arm: {arm}, metric: {metric}, at_least: 0}}]")
+    assert list(found) == ["$.expect[0].arm"]
+    assert "could never be met" in found["$.expect[0].arm"]
+
+
+@pytest.mark.parametrize(
+    ("arm", "metric"), [("rc-bgp-ovs", "session_losses"), ("mrc-bgp", "retirements"), ("rc-static", "tables_unchanged")]
+)
+def test_a_metric_that_an_arm_has_is_taken(arm: str, metric: str) -> None:
+    assert load_text(GOOD, [f"arms=[{arm}]", f"expect=[{{arm: {arm}, metric: {metric}, at_least: 0}}]"])
+
+
+def test_every_metric_of_some_arms_exists() -> None:
+    for _, arms, beginnings in ARMS_OF:
+        assert arms
+        assert all(any(metric.startswith(name) for metric in METRIC_NAMES) for name in beginnings)
 
 
 def test_a_tier_that_the_topology_lacks_is_refused() -> None:
