@@ -221,12 +221,19 @@ def conservative_line(data: RunData) -> str:
 
 
 def _short_rtts(runs: Sequence[ArmRun]) -> list[str]:
-    """The same for many arms: what is measured is said once, of those with idle probes and of the others."""
-    medians = {run.arm: [effects.median_rtt_s([run], which) for which in (effects.IDLE_RTT, effects.SMALLEST_RTT)] for run in runs}
-    idle = [f"{in_list(arm)} {_ms(told[0])}" for arm, told in medians.items() if told[0]]
-    smallest = [f"{in_list(arm)} {_ms(told[1])}" for arm, told in medians.items() if told[1] and not told[0]]
-    parts = (("of idle probes", idle), ("smallest of a data packet, with its wait in queues", smallest))
-    return [f"{words}: {', '.join(known)}" for words, known in parts if known]
+    """The same for many arms: what is measured is said once, for all arms of which it is."""
+    groups: dict[str, list[str]] = {}
+    for run in runs:
+        idle_s, smallest_s = (effects.median_rtt_s([run], which) for which in (effects.IDLE_RTT, effects.SMALLEST_RTT))
+        if told_s := idle_s or smallest_s:
+            groups.setdefault("of idle probes" if idle_s else _smallest_words(run), []).append(f"{in_list(run.arm)} {_ms(told_s)}")
+    return [f"{words}: {', '.join(known)}" for words, known in groups.items()]
+
+
+def _smallest_words(run: ArmRun) -> str:
+    """What the smallest round trip is of, in an arm without idle probes."""
+    is_tcp = TRANSPORT_OF_ARM.get(run.arm) == "tcp"
+    return "smallest of handshakes and data" if is_tcp else "smallest of a data packet, with its wait in queues"
 
 
 def _rtt_text(run: ArmRun) -> str:
@@ -236,9 +243,7 @@ def _rtt_text(run: ArmRun) -> str:
     """
     idle_s, smallest_s = (effects.median_rtt_s([run], which) for which in (effects.IDLE_RTT, effects.SMALLEST_RTT))
     parts = [f"{_ms(idle_s)} (idle probes)"] if idle_s else []
-    words = "smallest" if idle_s else "smallest of a data packet, with its wait in queues"
-    if TRANSPORT_OF_ARM.get(run.arm) == "tcp":
-        words = "smallest of handshakes and data"
+    words = "smallest" if idle_s else _smallest_words(run)
     parts += [f"{_ms(smallest_s)} ({words})"] if smallest_s else []
     return ", ".join(parts)
 

@@ -339,6 +339,7 @@ def test_the_footer_tells_bgp_once_for_arms_that_share_it(whole, summary):
     assert "BGP of RC over BGP (OVS): preset frr" in text
     assert "RC: preset nccl-18x7, qps 1, ACK timeout 1.07 s, 7 retries" in text
     assert "TCP: connections 4" in text
+    assert "smallest of handshakes and data: TCP over BGP 2.0 ms" in text
 
 
 def test_a_preset_that_the_scenario_overrode_is_not_named(run):
