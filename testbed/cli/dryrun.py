@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
 
 import topologies
+from testbed.pathvector.options import BgpOvsOptions
+from testbed.routing.options import BgpOptions
 from testbed.scenario import Drawn, Fault, Scenario, total_duration_s
 from testbed.scenario.deny import deny_text, ignored_by, no_evs_text
-from testbed.scenario.derived_links import USID_ARMS
+from testbed.scenario.derived_links import SWITCHING_OF_ARM, USID_ARMS
 from testbed.scenario.schema_job import AllReduce, Lockstep
 from testbed.units import counted, format_duration, format_rate, format_share, format_size
 from topologies import Topology
@@ -41,7 +43,7 @@ def rule_counts(topology: Topology) -> dict[str, int]:
 
 def plan_lines(scenario: Scenario, topology: Topology, drawn: Drawn, verbose: bool) -> list[str]:
     """The plan for people; `verbose` names every node and link, and every rule."""
-    lines = [f"{scenario.name}: {scenario.title}", *_job_lines(scenario)]
+    lines = [f"{scenario.name}: {scenario.title}", *_job_lines(scenario), *_routing_lines(scenario)]
     lines += [*_node_lines(topology, verbose), *_link_lines(scenario, topology, verbose)]
     if _has_mrc(scenario):
         lines += _rule_lines(topology, verbose)
@@ -73,6 +75,29 @@ def _stream_lines(scenario: Scenario) -> list[str]:
     each = f"{record['outstanding']} messages of {format_size(record['message_bytes'])} under way on each"
     lines = [f"  {flow.role} {flow.source} to {flow.target}, {_on(flow.at_s, flow.for_s)}" for flow in flows]
     return [f"job: {counted(len(flows), 'stream')} between {len(scenario.job_hosts())} hosts, {each}", *lines]
+
+
+def _routing_lines(scenario: Scenario) -> list[str]:
+    """What BGP is allowed, for each kind of switches that runs it: profile or preset, timers, and what the scenario sets on top."""
+    kinds = (("frr", "FRR, profile", scenario.bgp, BgpOptions), ("ovs-bgp", "a controller, preset", scenario.bgp_ovs, BgpOvsOptions))
+    lines = []
+    for switching, words, given, kind in kinds:
+        if arms := [arm for arm in scenario.arms if SWITCHING_OF_ARM[arm] == switching]:
+            options = vars(kind.from_mapping(given))
+            name = options.get("profile") or options["preset"]
+            more = [f"{option} {value}" for option, value in given.items() if option not in SHOWN]
+            timers = f"keepalive {options['keepalive_s']:g} s, hold {options['hold_s']:g} s, {_bfd_words(options)}"
+            lines.append(f"BGP of {', '.join(arms)} ({words} {name}): {', '.join([timers, *more])}")
+    return lines
+
+
+SHOWN = ("profile", "preset", "keepalive_s", "hold_s", "bfd_interval_s", "bfd_interval_ms", "bfd_multiplier")
+
+
+def _bfd_words(options: Mapping[str, Any]) -> str:
+    """After how long without a packet BFD ends a session."""
+    interval_s = options.get("bfd_interval_s") or options.get("bfd_interval_ms", 0) / 1e3
+    return f"BFD {format_duration(interval_s * options['bfd_multiplier'])}" if interval_s else "no BFD"
 
 
 def _on(at_s: float, for_s: float) -> str:

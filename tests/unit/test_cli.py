@@ -68,6 +68,15 @@ def test_one_fault_is_not_called_faults(capsys: Captured, scenario: str, words: 
     assert words in capsys.readouterr().out
 
 
+def test_a_dry_run_tells_what_bgp_is_allowed(capsys: Captured) -> None:
+    assert main(["run", "compare-all", "--set", "bgp.profile=datacenter-bfd-300x3", "--set", "bgp_ovs.mrai_s=5", "--dry-run"]) == 0
+    told = capsys.readouterr().out
+    assert "BGP of mrc-bgp, rc-bgp, tcp-bgp (FRR, profile datacenter-bfd-300x3): keepalive 3 s, hold 9 s, BFD 900 ms\n" in told
+    assert "BGP of rc-bgp-ovs (a controller, preset frr): keepalive 3 s, hold 9 s, no BFD, mrai_s 5\n" in told
+    assert main(["run", "one-ev-loss", "--dry-run"]) == 0
+    assert "BGP" not in capsys.readouterr().out
+
+
 def test_a_dry_run_tells_the_faults(capsys: Captured) -> None:
     assert main(["run", "quick", "--dry-run"]) == 0
     out = capsys.readouterr().out
