@@ -34,14 +34,24 @@ class Effect:
         return [entry for entry in self.entries if entry["hit"] is not False]
 
     @property
+    def counted(self) -> list[Mapping[str, Any]]:
+        """The hits whose stall is the fault's own, if there are any: one that is shared with another fault is given to both in full."""
+        return [entry for entry in self.hits if not entry.get("overlapping")] or self.hits
+
+    @property
     def stalls_s(self) -> list[float]:
         """The known stalls."""
-        return [entry["stall_s"] for entry in self.hits if entry["stall_s"] is not None]
+        return [entry["stall_s"] for entry in self.counted if entry["stall_s"] is not None]
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether no repeat tells its stall from another fault's."""
+        return any(entry.get("overlapping") for entry in self.counted)
 
     @property
     def slowest_s(self) -> float:
         """The longest stall of a single step: the sum over a long fault is also one of noise."""
-        return max((entry["stall_max_s"] for entry in self.hits if entry["stall_max_s"] is not None), default=0.0)
+        return max((entry["stall_max_s"] for entry in self.counted if entry["stall_max_s"] is not None), default=0.0)
 
     @property
     def crashes(self) -> int:
@@ -135,7 +145,7 @@ def sentences(summary: Mapping[str, Any], spares: Mapping[str, Spare]) -> dict[s
     worse = [_sentence(effects[fault], told, WORSE, spares.get(fault)) for fault, told in judged.items() if _arms(told, WORSE)]
     known = any(judgement.outcome not in (MISSED, UNKNOWN) for told in judged.values() for judgement in told.values())
     return {
-        "tally": _tally(judged),
+        "tally": _tally(judged, effects),
         "alike": alike or ["Under no fault was another arm as good as MRC." if known else NOTHING_COMPARED],
         "worse": worse or ["Under no fault did MRC stall longer than another arm." if known else NOTHING_COMPARED],
     }
@@ -151,9 +161,19 @@ def _arms(told: Mapping[str, Judgement], outcome: str) -> list[str]:
 OUTCOME_WORDS = {BETTER: "MRC better", ALIKE: "as good", WORSE: "MRC worse", MISSED: "not on its traffic's path", UNKNOWN: "not measured"}
 
 
-def _tally(judged: Mapping[str, Mapping[str, Judgement]]) -> list[str]:
+def _tally(judged: Mapping[str, Mapping[str, Judgement]], effects: Mapping[str, Mapping[str, Effect]]) -> list[str]:
     arms = dict.fromkeys(arm for told in judged.values() for arm in told)
-    return [f"MRC against {in_list(arm)}: {_counts([told[arm].outcome for told in judged.values() if arm in told])}." for arm in arms]
+    return [
+        f"MRC against {in_list(arm)}: {_counts([told[arm].outcome for told in judged.values() if arm in told])}{_undivided(effects, arm)}."
+        for arm in arms
+    ]
+
+
+def _undivided(effects: Mapping[str, Mapping[str, Effect]], arm: str) -> str:
+    """Under how many faults a stall of either may be another fault's."""
+    pairs = [(arms[REFERENCE], arms[arm]) for arms in effects.values() if {REFERENCE, arm} <= arms.keys()]
+    count = sum(any(side.is_shared for side in pair) for pair in pairs)
+    return f"; in {count} a stall is shared with another fault" if count else ""
 
 
 def _counts(outcomes: Sequence[str]) -> str:
@@ -186,7 +206,15 @@ def stall_words(effect: Effect) -> str:
     spread = f" [{findings.seconds(min(stalls))} to {findings.seconds(max(stalls))}]" if len(stalls) > 1 else ""
     missed = f", hit in {len(effect.hits)} of {repeats} repeats" if len(effect.hits) < repeats else ""
     crashed = f", {findings.plural(effect.crashes, 'crash')}" if effect.crashes else ""
-    return findings.seconds(effect.median_s) + spread + crashed + missed
+    return findings.seconds(effect.median_s) + spread + crashed + missed + _shared_words(effect)
+
+
+def _shared_words(effect: Effect) -> str:
+    """Whether another fault was on in the steps that stalled."""
+    shared = sum(bool(entry.get("overlapping")) for entry in effect.hits)
+    if not shared:
+        return ""
+    return ", shared with another fault" if shared == len(effect.hits) else f", {shared} shared with another fault and left out"
 
 
 def reason(effect: Effect) -> str:

@@ -89,6 +89,13 @@ def test_how_mrc_came_off_against_another_arm(ours, other, outcome):
     assert compare(ours, other).outcome == outcome
 
 
+def test_a_stall_that_another_fault_may_have_made_counts_only_where_there_is_no_other():
+    shared, alone = entry(6.0) | {"overlapping": True}, entry(0.3) | {"overlapping": False}
+    assert Effect("any", (shared, alone), 0.2).stalls_s == [0.3]
+    assert comparison.stall_words(Effect("any", (shared, alone), 0.2)) == "300 ms, 1 shared with another fault and left out"
+    assert comparison.stall_words(Effect("any", (shared, shared), 0.2)) == "6 s [6 s to 6 s], shared with another fault"
+
+
 def test_noise_in_every_step_of_a_long_fault_is_no_stall():
     noisy = tuple(entry(1.5) | {"stall_max_s": 0.15} for _ in range(2))
     stalled = tuple(entry(1.5) | {"stall_max_s": 0.9} for _ in range(2))
@@ -126,6 +133,15 @@ def test_each_arm_is_counted_against_mrc(told):
     assert "MRC against RC over BGP: MRC better in 4, not on its traffic's path in 2 of 6 faults." in told["tally"]
     assert "MRC against MRC over BGP: as good in 4, not on its traffic's path in 2 of 6 faults." in told["tally"]
     assert len(told["tally"]) == len(ARMS) - 1
+
+
+def test_the_count_tells_where_a_stall_may_be_another_faults(summary):
+    arms = json.loads(json.dumps(summary["arms"]))
+    for repeat in arms["rc-bgp"]["repeats"]:
+        repeat["faults"][0]["overlapping"] = True
+    told = comparison.sentences({**summary, "arms": arms}, {})["tally"]
+    (line,) = [line for line in told if line.startswith("MRC against RC over BGP:")]
+    assert line.endswith("of 6 faults; in 1 a stall is shared with another fault.")
 
 
 def test_a_carrier_loss_that_bgp_got_by_is_said_with_its_reason(told):
