@@ -7,8 +7,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from testbed.report import routing_words
 from testbed.report import statistics as stats
 from testbed.report.model import ArmRun, Event, FaultInterval, JobStep, LinkCounter, link_tier
+from testbed.report.routing_words import bfd_packets_per_s, bgp_parameters
 from testbed.scenario.kinds import takes_carrier
 
 GRACE_S = 1.0  # an EV may still be retired for a loss this long after the fault's end: the proof of the loss comes one timeout later
@@ -131,8 +133,9 @@ def carried_traffic(run: ArmRun, fault: FaultInterval, steps: Sequence[JobStep])
 
     They did if one of its directions carried more than routing needs in the last step that was complete before the fault; or if the fault
     swallowed that many, which happens when a flow is moved onto a link that fails silently. The time after that step is left out: while
-    the job stalls, only routing sends, and a session that comes up sends much. A job of streams has no steps: there it is the STREAM_LOOK_S
-    before the fault.
+    the job stalls, only routing sends, and a session that comes up sends much. What BFD may have sent in that time, and in the two samples
+    around it, is no traffic of the job, nor is what routing sends into a dead link. A job of streams has no steps: there it is the
+    STREAM_LOOK_S before the fault.
     """
     touched, looked_at = _touched(run, fault) or _of_host(run, fault), _span_before(run, fault, steps)
     if not any(counter.sent for counter in touched) or looked_at is None:
@@ -140,8 +143,10 @@ def carried_traffic(run: ArmRun, fault: FaultInterval, steps: Sequence[JobStep])
     # Samples at or before both ends: the window is one sample early rather than to miss what was sent just before it.
     start_s, end_s = looked_at
     before = [_at(counter.sent, end_s) - _at(counter.sent, start_s - COUNTER_PERIOD_S) for counter in touched]
-    lost = [drops for _, drops in _drops(run, fault)]
-    return _is_traffic(max(before), end_s - start_s) or _is_traffic(max(lost, default=0.0), fault.until_s(run.duration_s) - fault.begin_s)
+    on_s = fault.until_s(run.duration_s) - fault.begin_s
+    lost = max((drops for _, drops in _drops(run, fault)), default=0.0) - routing_words.calls(run.arm, bgp_parameters(run), on_s)
+    bfd = bfd_packets_per_s(bgp_parameters(run)) * (end_s - start_s + 2 * COUNTER_PERIOD_S)
+    return _is_traffic(max(before) - bfd, end_s - start_s) or _is_traffic(lost, on_s)
 
 
 def _span_before(run: ArmRun, fault: FaultInterval, steps: Sequence[JobStep]) -> tuple[float, float] | None:

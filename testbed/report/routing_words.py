@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from testbed.pathvector.session import HELLO_S
 from testbed.report.model import ArmRun
+from testbed.scenario.derived_links import SWITCHING_OF_ARM
 
 # What a picture's footer tells of BGP: options of FRR (testbed/routing), and of the controller (testbed/pathvector).
 BGP_TIMERS = (
@@ -32,9 +34,29 @@ def tables(value: Any) -> Iterator[Mapping[str, Any]]:
 
 def bfd_s(options: Mapping[str, Any]) -> float | None:
     """Seconds without a packet after which BFD ends a session; None without BFD."""
-    interval_ms, interval_s, multiplier = (_number(options.get(name)) for name in ("bfd_interval_ms", "bfd_interval_s", "bfd_multiplier"))
-    interval = interval_ms / 1e3 if interval_ms else interval_s
-    return interval * (multiplier or 1) if interval else None
+    interval = _bfd_interval_s(options)
+    return interval * (_number(options.get("bfd_multiplier")) or 1) if interval else None
+
+
+def _bfd_interval_s(options: Mapping[str, Any]) -> float | None:
+    interval_ms, interval_s = (_number(options.get(name)) for name in ("bfd_interval_ms", "bfd_interval_s"))
+    return interval_ms / 1e3 if interval_ms else interval_s or None
+
+
+def bfd_packets_per_s(options: Mapping[str, Any]) -> float:
+    """The most that BFD sends on each direction of a link while its session is up: intervals are up to 25 % shorter (RFC 5880 6.8.7)."""
+    interval_s = _bfd_interval_s(options)
+    return 1 / (0.75 * interval_s) if interval_s else 0.0
+
+
+def calls(arm: str, options: Mapping[str, Any], seconds: float) -> float:
+    """The most that routing sends into a link that silently loses all of it, on top of the few packets of keepalives and retries.
+
+    Routers: BFD until it ends the session (then it sends one a second). The controller's switches go on calling each other.
+    """
+    if SWITCHING_OF_ARM.get(arm) == "ovs-bgp":
+        return max(1 / HELLO_S, bfd_packets_per_s(options)) * seconds
+    return bfd_packets_per_s(options) * (bfd_s(options) or 0.0)
 
 
 def detection_s(options: Mapping[str, Any]) -> float | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -119,6 +120,26 @@ def test_traffic_before_a_fault_is_that_of_the_two_seconds_before_it_for_streams
     links = [LinkCounter(UP, "t0_1_1", 40.0, 0.0, (), sent)]
     busy, idle = arm(fault("rate", UP), job={"kind": "streams"}, links=links), arm(fault("rate", UP), job={"kind": "streams"})
     assert (effects.carried_traffic(busy, busy.faults[0], []), effects.carried_traffic(idle, idle.faults[0], [])) == (True, None)
+
+
+@pytest.mark.parametrize(
+    ("interval_ms", "packets", "hit"), [(50, 60.0, False), (50, 200.0, True), (0, 60.0, True), (300, 16.0, False), (300, 60.0, True)]
+)
+def test_what_bfd_sends_is_no_traffic_of_the_job(interval_ms, packets, hit):
+    """At 50 ms x 3 an idle link carries 20 to 27 packets a second each way: a fault there says nothing about the job."""
+    links = [LinkCounter(UP, "t0_1_1", packets, 0.0, (), ((2.0, 0.0), (4.0, 0.0), (5.0, packets)))]
+    info = {"fabric": {"routing": {"options": {"hold_s": 9, "bfd_interval_ms": interval_ms, "bfd_multiplier": 3}}}}
+    run = arm(fault("silent", UP), job={"kind": "streams"}, links=links, info=info)
+    assert effects.carried_traffic(run, run.faults[0], []) is hit
+
+
+@pytest.mark.parametrize(("name", "lost", "hit"), [("rc-bgp-ovs", 27.0, False), ("rc-bgp-ovs", 165.0, True), ("rc-bgp", 27.0, True)])
+def test_what_switches_call_into_a_dead_link_is_no_traffic_of_the_job(name, lost, hit):
+    """A session of the controller's BGP that fell to a silent loss of 12 s: after it the switches call each other 5 times a second."""
+    links = [LinkCounter(UP, "t0_1_1", 40.0, 0.0, ((4.9, 0.0), (17.0, lost)), ((2.0, 0.0), (5.0, 1.0)))]
+    dead = replace(fault("silent", UP), end_s=16.9, effective_s=5.0, issued_s=5.0)
+    run = replace(arm(dead, job={"kind": "streams"}, links=links, info={"fabric": {"options": {"hold_s": 9.0}}}), arm=name)
+    assert effects.carried_traffic(run, run.faults[0], []) is hit
 
 
 @pytest.mark.parametrize(("link", "packets", "hit"), [("h1-t0_1_1", 40.0, True), ("h1-t0_1_1", 1.0, False), ("h2-t0_1_1", 40.0, None)])
