@@ -15,6 +15,7 @@ from testbed.report.model import ArmRun
 from testbed.report.reading import RunData
 from testbed.report.routing_words import bfd_s, bgp_parameters, tables
 from testbed.routing.options import PROFILES, BgpOptions
+from testbed.routing.sysctl import SEED
 from testbed.scenario.derived_links import SWITCHING_OF_ARM
 
 NOTHING = "–"
@@ -107,9 +108,19 @@ def _path_choice(side: Side) -> Cell:
     if side.switching == "ovs":
         return Cell("the sender names each whole path (uSID); no hash")
     hashed = next((table for table in tables(side.run.info.get("fabric")) if "bases" in table and "fields" in table), {})
-    known = {"hash_policy": hashed.get("fields"), "ecmp_seed": hashed.get("seed"), **side.bgp}
+    known: dict[str, Any] = {"hash_policy": hashed.get("fields"), "ecmp_seed": hashed.get("seed"), **side.bgp}
+    if _has_no_seed(side):
+        known |= {"ecmp_seed": "none, this kernel has none for a router"}
     shown = [f"{words} {known[name]}" for name, words in _HASH.items() if known.get(name) is not None]
     return Cell(", ".join(["ECMP", *shown]), bgp_source(side, *_HASH) if shown else "") if side.switching else Cell(NOTHING)
+
+
+def _has_no_seed(side: Side) -> bool:
+    """Whether the kernel settings that were read back from the routers lack the hash seed: Linux has it since 6.11."""
+    told: Mapping[str, Any] = next(
+        (table["sysctls"] for table in tables(side.run.info.get("fabric")) if isinstance(table.get("sysctls"), Mapping)), {}
+    )
+    return bool(told) and not any(SEED in found for found in told.values() if isinstance(found, Mapping))
 
 
 _HASH = {"hash_policy": "hash", "ecmp_seed": "seed", "ecmp_width": "next hops at most"}

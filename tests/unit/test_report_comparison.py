@@ -292,6 +292,14 @@ def test_an_option_that_the_scenario_sets_comes_from_it_also_where_the_profile_s
     assert rows["hold time"]["tcp-bgp"] == ("9 s", "scenario"), "what the scenario sets for all, whatever a file says it became"
 
 
+@pytest.mark.parametrize(("more", "seed"), [({"ipv4/fib_multipath_hash_seed": "1"}, "seed 19794"), ({}, "seed none, this kernel has none")])
+def test_a_hash_seed_that_the_kernel_does_not_have_is_not_claimed(run, more, seed):
+    options = {**FRR, "hash_policy": "l4", "ecmp_seed": 19794, "ecmp_width": 64}
+    sysctls = {"t0_1_1": {"ipv6/fib_multipath_hash_policy": "3", **more}}
+    edit_arm(run, "rc-bgp", fabric={"switching": "frr", "routing": {"options": options, "sysctls": sysctls}})
+    assert f"hash l4, {seed}" in allowed(run)["choice of paths"]["rc-bgp"][0]
+
+
 def test_a_value_of_another_revision_is_not_blamed_on_the_scenario(run):
     """Its default may have been another then."""
     edit_arm(run, "rc-bgp-ovs", fabric={"switching": "ovs-bgp", "options": {"preset": "frr", "hold_s": 9.0, "batch_s": 0.051}})
