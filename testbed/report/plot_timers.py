@@ -20,8 +20,9 @@ from testbed.report.plot_sweep import footer
 CAPTION = (
     "What a silent failure cost the job against the time after which routing's timer finds it (log axes): medians, with the range of all "
     "repeats as a bar. A hollow mark: the failure was over before routing found it. On the dotted line the stall is the detection time "
-    "itself; a transport adds the wait until it sends again. Where the job crashed the stall ends with the crash, and its restart comes on "
-    "top. A level line with a band: an arm in which nothing routes, all points together."
+    "itself (a hold timer runs from the last keepalive, so it may end one keepalive interval sooner after the failure); a transport adds "
+    "the wait until it sends again. Where the job crashed the stall ends with the crash, and its restart comes on top. A level line with a "
+    "band: an arm in which nothing routes, all points together."
 )
 
 
