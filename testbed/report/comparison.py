@@ -221,7 +221,7 @@ def reason(effect: Effect) -> str:
     """Why the arm came off as it did, from what its routing and its senders did while the fault was on."""
     parts = [_routing_reason(effect)] if routing.is_routed(effect.arm) else []
     parts += [_sender_reason(effect)] if TRANSPORT_OF_ARM.get(effect.arm) == "mrc" else []
-    parts += ["nothing routes in this arm, and its senders have one path each"] * (not parts)
+    parts += ["nothing routes in this arm, and its senders keep the paths that they have"] * (not parts)
     return ", ".join(part for part in parts if part)
 
 

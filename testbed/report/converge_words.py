@@ -9,7 +9,7 @@ from typing import Any
 from testbed.converge.analysis import BEGIN, NO_IMPACT, NOT_REPAIRED, NOTHING_LOST, REPAIRED
 from testbed.converge.classes import LOCAL, REMOTE
 from testbed.report.findings import seconds
-from testbed.report.routing_words import bfd_s
+from testbed.report.routing_words import detection_s
 from testbed.units import counted
 
 Row = Mapping[str, Any]
@@ -78,13 +78,8 @@ def findings(content: Mapping[str, Any]) -> list[str]:
     """What was found: a sentence a fault on its begin, then what that says of local and remote flows."""
     begins = [row for row in content["rows"] if row["phase"] == BEGIN and row["profile"] != STATIC]
     told = [_fault_sentence(list(found)) for _, found in groupby(begins, key=lambda row: row["fault"])]
-    detection = {profile: _detection_s(found) for profile, found in options(content).items()}
+    detection = {profile: detection_s(found) for profile, found in options(content).items()}
     return [*told, *_alike(begins, detection), *_skipped(content)]
-
-
-def _detection_s(found: Mapping[str, Any]) -> tuple[float | None, float | None]:
-    """What a profile's timers are: BFD's time, and the hold time."""
-    return bfd_s(found), found.get("hold_s")
 
 
 def _fault_sentence(rows: Sequence[Row]) -> str:
@@ -113,13 +108,13 @@ def outage_words(row: Row) -> str:
     return STATE_WORDS[NOTHING_LOST] if row["state"] == NOTHING_LOST else seconds(row["outage_s"]["median"])
 
 
-def _alike(begins: Sequence[Row], timers_of: Mapping[str, object]) -> Iterator[str]:
-    """Where the profiles' timers made no difference: from the medians of all profiles that were hit, if these have different timers."""
+def _alike(begins: Sequence[Row], detection: Mapping[str, float | None]) -> Iterator[str]:
+    """Where timers made no difference: by the medians of all profiles that were hit, if these find a silent loss at different times."""
     for (fault, name), found in groupby(begins, key=lambda row: (row["fault"], row["class"])):
         hit = [row for row in found if row["state"] != NO_IMPACT]
         medians = [row["outage_s"]["median"] for row in hit]
         known = [value for value in medians if value is not None]
-        differ = len({timers_of.get(row["profile"]) for row in hit}) > 1
+        differ = len({detection.get(row["profile"]) for row in hit}) > 1
         if differ and len(known) == len(hit) and max(known) <= max(ALIKE_S, ALIKE_RATIO * min(known)):
             yield _alike_words(f"the {name} flows of {fault} ({hit[0]['kind']} on {hit[0]['target']})", len(hit), known, name)
 

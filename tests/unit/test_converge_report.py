@@ -31,7 +31,8 @@ arms: [rc-bgp]
 def timers(profile: str) -> dict:
     """As a fabric of that profile reports them."""
     hold_s = 180 if profile.startswith("traditional") else 9
-    return {"keepalive_s": hold_s // 3, "hold_s": hold_s, "bfd_interval_ms": 0, "advertisement_interval_s": 0}
+    bfd_ms = 50 if profile.endswith("bfd-50x3") else 0
+    return {"keepalive_s": hold_s // 3, "hold_s": hold_s, "bfd_interval_ms": bfd_ms, "bfd_multiplier": 3, "advertisement_interval_s": 0}
 
 
 def content(samples: list[dict], profiles: tuple[str, ...] = ("datacenter", "traditional"), **more) -> dict:
@@ -96,10 +97,10 @@ def test_where_no_timer_takes_part_the_page_says_so() -> None:
 
 
 def test_profiles_with_the_same_timers_do_not_show_that_timers_do_not_matter() -> None:
-    """FRR's hold time of 9 s and the controller's: both wait for it."""
-    profiles = ("datacenter", "ovs-frr")
-    assert alike([sample(REPAIRED, 8.9, profile) for profile in profiles], profiles) == []
-    assert alike([sample(REPAIRED, 0.05, profile) for profile in profiles], profiles) == []
+    """FRR's hold time of 9 s and the controller's: both wait for it. With BFD both wait for BFD, whatever their hold times."""
+    for profiles, last_s in ((("datacenter", "ovs-frr"), 8.9), (("datacenter-bfd-50x3", "traditional-bfd-50x3"), 0.2)):
+        assert alike([sample(REPAIRED, last_s, profile) for profile in profiles], profiles) == []
+        assert alike([sample(REPAIRED, 0.05, profile) for profile in profiles], profiles) == []
 
 
 def test_where_all_wait_alike_for_others_to_be_told_the_page_says_so_and_does_not_call_it_good() -> None:
