@@ -133,9 +133,8 @@ def carried_traffic(run: ArmRun, fault: FaultInterval, steps: Sequence[JobStep])
 
     They did if one of its directions carried more than routing needs in the last step that was complete before the fault; or if the fault
     swallowed that many, which happens when a flow is moved onto a link that fails silently. The time after that step is left out: while
-    the job stalls, only routing sends, and a session that comes up sends much. What BFD may have sent in that time, and in the two samples
-    around it, is no traffic of the job, nor is what routing sends into a dead link. A job of streams has no steps: there it is the
-    STREAM_LOOK_S before the fault.
+    the job stalls, only routing sends, and a session that comes up sends much. What BFD sends in that time is no traffic of the
+    job, nor is what routing sends into a dead link. A job of streams has no steps: there it is the STREAM_LOOK_S before the fault.
     """
     touched, looked_at = _touched(run, fault) or _of_host(run, fault), _span_before(run, fault, steps)
     if not any(counter.sent for counter in touched) or looked_at is None:
@@ -145,7 +144,8 @@ def carried_traffic(run: ArmRun, fault: FaultInterval, steps: Sequence[JobStep])
     before = [_at(counter.sent, end_s) - _at(counter.sent, start_s - COUNTER_PERIOD_S) for counter in touched]
     on_s = fault.until_s(run.duration_s) - fault.begin_s
     lost = max((drops for _, drops in _drops(run, fault)), default=0.0) - routing_words.calls(run.arm, bgp_parameters(run), on_s)
-    bfd = bfd_packets_per_s(bgp_parameters(run)) * (end_s - start_s + 2 * COUNTER_PERIOD_S)
+    counted_s = max(_sampled_s(counter.sent, end_s) - _sampled_s(counter.sent, start_s - COUNTER_PERIOD_S) for counter in touched)
+    bfd = bfd_packets_per_s(bgp_parameters(run)) * counted_s
     return _is_traffic(max(before) - bfd, end_s - start_s) or _is_traffic(lost, on_s)
 
 
@@ -189,6 +189,11 @@ def _dropped(run: ArmRun, fault: FaultInterval) -> float | None:
 def _at(series: Sequence[tuple[float, float]], t_s: float) -> float:
     """The last value of a cumulative counter at or before `t_s`; 0 before its first sample."""
     return max((value for sample_s, value in series if sample_s <= t_s), default=0.0)
+
+
+def _sampled_s(series: Sequence[tuple[float, float]], t_s: float) -> float:
+    """When the sample that `_at` takes was taken; 0 before the first."""
+    return max((sample_s for sample_s, _ in series if sample_s <= t_s), default=0.0)
 
 
 def group_effects(effects: Sequence[FaultEffect], key: Callable[[FaultEffect], str]) -> dict[str, dict[str, Any]]:

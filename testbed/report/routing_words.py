@@ -32,6 +32,9 @@ def tables(value: Any) -> Iterator[Mapping[str, Any]]:
             yield from tables(entry)
 
 
+BFD_JITTER = 0.875  # the mean interval, as a share of the nominal one
+
+
 def bfd_s(options: Mapping[str, Any]) -> float | None:
     """Seconds without a packet after which BFD ends a session; None without BFD."""
     interval = _bfd_interval_s(options)
@@ -44,9 +47,9 @@ def _bfd_interval_s(options: Mapping[str, Any]) -> float | None:
 
 
 def bfd_packets_per_s(options: Mapping[str, Any]) -> float:
-    """The most that BFD sends on each direction of a link while its session is up: intervals are up to 25 % shorter (RFC 5880 6.8.7)."""
+    """What BFD sends on each direction of a link while its session is up: intervals are 0 to 25 % shorter by chance (RFC 5880 6.8.7)."""
     interval_s = _bfd_interval_s(options)
-    return 1 / (0.75 * interval_s) if interval_s else 0.0
+    return 1 / (BFD_JITTER * interval_s) if interval_s else 0.0
 
 
 def calls(arm: str, options: Mapping[str, Any], seconds: float) -> float:
