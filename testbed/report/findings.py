@@ -19,7 +19,8 @@ def seconds(value: float) -> str:
     """A duration for people: three digits, in s or ms."""
     if value == 0:
         return "0 s"
-    return f"{value * 1e3:.3g} ms" if abs(value) < 1 else f"{value:.3g} s" if abs(value) < 100 else f"{value:.0f} s"
+    rounded = float(f"{value:.3g}")  # what is a whole second in three digits is told as one
+    return f"{value * 1e3:.3g} ms" if abs(rounded) < 1 else f"{value:.3g} s" if abs(rounded) < 100 else f"{value:.0f} s"
 
 
 def rate(value_bps: float) -> str:
