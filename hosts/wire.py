@@ -193,6 +193,7 @@ NOT_ECT, ECT1, ECT0, CE = 0, 1, 2, 3  # the low two bits of the traffic class (R
 
 UDP_PORT = 4791
 UDP_PORTS = frozenset({UDP_PORT, 4971})  # one table of the MRC specification prints 4971
+DYNAMIC_PORTS = range(49152, 1 << 16)  # RFC 6335; RoCEv2 takes a flow's entropy, its source port, from them (annex A17)
 PROTOCOL_UDP, PROTOCOL_IPV6 = 17, 41
 TSETH_TYPE = 1  # TSETH.type
 TIMESTAMP_HZ = 7_812_500  # unit of tx_timestamp: 128 ns

@@ -14,9 +14,9 @@ from hosts.rc.params import RcParams
 from hosts.rc.qps import ReceiveQps, SendQps
 from hosts.rc.receiver import ReceiveAttributes, ReceiveQp
 from hosts.rc.sender import SendAttributes, SendQp
+from hosts.wire import DYNAMIC_PORTS
 from testbed.errors import UsageError
 
-SOURCE_PORTS = range(49152, 65536)  # RoCEv2 annex A17: the source port is the flow's entropy; the dynamic range of RFC 6335
 ATTRIBUTE_BITS = {"qpn": 24, "source_port": 16, "first_psn": 24, "rkey": 32, "base_address": 63}  # as on the wire; an offset is added to it
 MIN_PACKET_BYTES = wire.BTH.size + wire.ICRC.size
 
@@ -282,7 +282,7 @@ def _own_ends(draw: random.Random, count: int, used: set[int]) -> list[dict[str,
     """This host's half of the QPs to a peer: QP number, source port and first PSN, none of which is in `used`, where they are added."""
     ends = []
     for _ in range(count):
-        source_port = draw.choice([port for port in SOURCE_PORTS if port not in used])
+        source_port = draw.choice([port for port in DYNAMIC_PORTS if port not in used])
         qpn = _unused(draw, used)
         used |= {source_port, qpn}
         ends.append({"qpn": qpn, "source_port": source_port, "first_psn": draw.getrandbits(24)})

@@ -17,9 +17,9 @@ from hosts.tcp import options
 from hosts.tcp.core import GONE, DialFailed, TcpCore
 from hosts.tcp.info import SIZE_BYTES, TcpInfo, parse
 from hosts.tcp.params import TcpParams
+from hosts.wire import DYNAMIC_PORTS
 from testbed.errors import HostError
 
-PORTS = range(49152, 65536)  # the dynamic range of RFC 6335, as for RC
 BACKLOG = 1024  # all peers dial at once
 OUT_OF = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})  # nobody else's doing, and it does not pass by itself
 EVENTS = 64  # that one turn takes on, and reads of each connection, before it is the other direction's turn
@@ -239,7 +239,7 @@ class TcpNetwork:
     def _bound_socket(self) -> socket.socket:
         """A socket with all options, bound to this host's address and the next drawn port that nobody has."""
         sock = self._new_socket()
-        for port in (next(self._ports) for _ in PORTS):
+        for port in (next(self._ports) for _ in DYNAMIC_PORTS):
             try:
                 sock.bind((self._address, port))
             except OSError as error:
@@ -250,14 +250,15 @@ class TcpNetwork:
                 continue
             return sock
         sock.close()
-        raise HostError(f"all TCP ports of {self._address} from {PORTS.start} to {PORTS.stop - 1} are in use: end what uses them")
+        first, last = DYNAMIC_PORTS[0], DYNAMIC_PORTS[-1]
+        raise HostError(f"all TCP ports of {self._address} from {first} to {last} are in use: end what uses them")
 
 
 def drawn_ports(seed: int) -> Iterator[int]:
     """Ports in an order drawn from the seed, none twice before all were drawn."""
     draw = random.Random(f"tcp ports {seed}")
     while True:
-        yield from draw.sample(PORTS, len(PORTS))
+        yield from draw.sample(DYNAMIC_PORTS, len(DYNAMIC_PORTS))
 
 
 def _with_offsets(parts: Iterable[memoryview]) -> Iterator[tuple[memoryview, int]]:

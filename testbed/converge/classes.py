@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import permutations
 
+from hosts.wire import DYNAMIC_PORTS
 from testbed.routing.config import host_prefix
 from testbed.routing.expected import Fib, expected_fibs
 from testbed.scenario.faults import Fault
@@ -20,7 +21,6 @@ from topologies import Path, Topology
 LOCAL, REMOTE = "local", "remote"
 CLASSES = (LOCAL, REMOTE)
 PORTS_A_PAIR = 4  # source ports a pair: several, so that ECMP spreads them over its paths
-FIRST_PORT, LAST_PORT = 49152, 65535  # dynamic ports (RFC 6335)
 NEVER_SWITCHES = ("flap", "host-slow", "controller-kill")
 Row = tuple[str, str]  # (link, node that sends on it)
 
@@ -104,7 +104,7 @@ def probe_flows(topology: Topology, fault: Fault, count: int, seed: int) -> tupl
     by_class = {name: [pair for pair, crossing in found.items() if crossing.flow_class == name] for name in CLASSES}
     present = [name for name in CLASSES if by_class[name]]
     each = count // len(present) if present else 0
-    ports = iter(rng.sample(range(FIRST_PORT, LAST_PORT + 1), count))
+    ports = iter(rng.sample(DYNAMIC_PORTS, count))
     return tuple(flow for name in present for flow in _of_class(rng, ports, found, by_class[name], each))
 
 

@@ -6,13 +6,12 @@ from random import Random
 from typing import Any
 
 from hosts.mrc.params import MOST_EVS
+from hosts.wire import DYNAMIC_PORTS
 from topologies import Topology, addresses
 
 EVS_A_PATH = 4
 """EVs for each shortest path of the pair, where `transport.mrc.evs` is 0 (ours; MRC has 128 to 256 a QP at any size of fabric). Of n
 paths a hash leaves a given one out with (1 - 1/n)^4n, about 2 %; more EVs cost more: each loses a packet of its own to be called bad."""
-SOURCE_PORTS = range(49152, 1 << 16)
-"""From which the low 16 bits of EVs are, the UDP source port: the dynamic ports (RFC 6335), as RoCEv2 takes its entropy (annex A17)."""
 
 
 def paths(topology: Topology, source: str, target: str, evs: int, qps: int, seed: int) -> list[dict[str, Any]]:
@@ -40,5 +39,5 @@ def _first(source: str, target: str, step: int, taken: int, seed: int) -> int:
     Drawn, so that a repeat is not as lucky as the one before: the routers' hash itself never changes. The same in both directions:
     answers go out with the EV of what they answer, so they go where the host's own data with that EV goes, and its verdicts hold for them.
     """
-    low, high = -(-SOURCE_PORTS.start // step), (SOURCE_PORTS.stop - taken) // step
+    low, high = -(-DYNAMIC_PORTS.start // step), (DYNAMIC_PORTS.stop - taken) // step
     return step * Random(f"evs {seed} {' '.join(sorted((source, target)))}").randint(low, high)

@@ -11,8 +11,9 @@ import yaml
 
 from hosts.commands import Fields, parse_config
 from hosts.mrc.evs import spread
+from hosts.wire import DYNAMIC_PORTS
 from testbed.errors import UsageError
-from testbed.run.hashed_evs import EVS_A_PATH, SOURCE_PORTS, paths
+from testbed.run.hashed_evs import EVS_A_PATH, paths
 from testbed.run.plan import agent_configs
 from testbed.scenario import Scenario, ScenarioInvalid, load
 from topologies import addresses, build
@@ -57,8 +58,8 @@ def test_nobody_knows_the_links_of_an_ev_and_all_go_to_the_peers_own_address() -
 def test_all_evs_of_all_qps_are_source_ports_that_nobody_listens_on(qps: int) -> None:
     for seed in range(200):
         first = paths(FAT_TREE, "h1", "h5", 256, qps, seed)[0]["ev"]
-        assert first in SOURCE_PORTS
-        assert first + 256 * qps - 1 in SOURCE_PORTS
+        assert first in DYNAMIC_PORTS
+        assert first + 256 * qps - 1 in DYNAMIC_PORTS
 
 
 def test_both_directions_of_a_pair_have_the_same_numbers_and_another_seed_has_others() -> None:
