@@ -11,62 +11,27 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import os
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
+from fabric_lab import in_sandbox
 
-from testbed import sandbox  # noqa: E402 - found through the line above
-from testbed.errors import UsageError  # noqa: E402
-from testbed.routing.frr import Routers  # noqa: E402
-from topologies import Topology  # noqa: E402
+from testbed.errors import UsageError
+from testbed.fabric import Fabric, LinkSettings
+from testbed.routing.frr import Routers
+from testbed.routing.options import BgpOptions
+from topologies import Topology, build
 
 RATE_BPS = 20_000_000
 
 
-def main() -> int:
-    """Measures in the role that the command line gives."""
-    arguments = parse()
-    if arguments.inside:
-        sandbox.prepare()
-        print(json.dumps(measure(arguments.k, arguments.profile)))
-        return 0
-    sandbox.require_root()
-    print(json.dumps(in_sandbox(arguments.k, arguments.profile), indent=1))
-    return 0
-
-
-def parse() -> argparse.Namespace:
-    """The command line; `--inside` is for the run in the sandbox."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--k", type=int, default=6)
-    parser.add_argument("--profile", default="datacenter")
-    parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
-    return parser.parse_args()
-
-
-def in_sandbox(k: int, profile: str) -> dict[str, Any]:
-    """The measurement, in namespaces of its own; the program's own error is shown when it fails."""
-    again = [sys.executable, str(Path(__file__).resolve()), "--inside", "--k", str(k), "--profile", profile]
-    code = "import sys; from testbed import sandbox; sys.exit(sandbox.run_inside(sys.argv[1:]))"
-    done = subprocess.run([sys.executable, "-c", code, *again], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
-    answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return answer
-
-
-def measure(k: int, profile: str) -> dict[str, Any]:
+def main(arguments: argparse.Namespace) -> dict[str, Any]:
     """Brings a fat-tree up, verifies it, and tells what it took."""
-    from testbed.fabric import Fabric, LinkSettings
-    from testbed.routing.options import BgpOptions
-    from topologies import build
-
+    k, profile = arguments.k, arguments.profile
     topology = build("fat-tree", k=k)
     options = {"bgp": BgpOptions.from_mapping({"profile": profile}), "converge_timeout_s": 300.0}
     fabric = Fabric(topology, LinkSettings(rate_bps=RATE_BPS), "frr", Path("/run/testbed/scale"), options)
@@ -105,5 +70,13 @@ def pss_bytes(pid: int) -> int:
     return 1024 * int(next(line for line in lines if line.startswith("Pss:")).split()[1])
 
 
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    found = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    found.add_argument("--k", type=int, default=6)
+    found.add_argument("--profile", default="datacenter")
+    return found
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(in_sandbox(main, parser()))
