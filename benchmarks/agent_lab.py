@@ -196,6 +196,16 @@ class Lab:
         self.tell({"cmd": "start", "at": at, "first_step": first_step, "attempt": attempt})
         return at
 
+    def restart_after_cut(self, configs: Sequence[Mapping[str, Any]], first_step: int = 0) -> tuple[str, Message]:
+        """Cuts h1's first link until a QP fails, mends it, and starts a second attempt; returns who failed, and its `qp_error`."""
+        self.cut("h1", 0)
+        failed, message = self.first("qp_error")
+        self.abort()
+        self.cut("h1", 0, up=True)
+        self.connect(configs)
+        self.start(first_step=first_step, attempt=2)
+        return failed, message
+
     def follow(self, step: int) -> None:
         """Until every agent has finished `step`."""
         for agent in self.agents.values():

@@ -89,12 +89,7 @@ def test_rc_qp_fails_when_its_link_is_cut_and_a_new_config_goes_on(tmp_path: Pat
         net.connect(configs)
         net.start()
         net.follow(3)
-        net.cut("h1", 0)
-        failed, message = net.first("qp_error")
-        net.abort()
-        net.cut("h1", 0, up=True)
-        net.connect(configs)
-        net.start(first_step=0, attempt=2)
+        failed, message = net.restart_after_cut(configs)
         net.follow(3)
         reports = net.stop()
     events = [json.loads(line)["event"] for line in (tmp_path / f"{failed}.events").read_text().splitlines()]

@@ -55,12 +55,7 @@ def test_cut_link_fails_the_pair_once_and_new_qps_go_on():
         net.connect(configs)
         net.start()
         net.follow(3)
-        net.cut("h1", 0)
-        _, message = net.first("qp_error")
-        net.abort()
-        net.cut("h1", 0, up=True)
-        net.connect(configs)
-        net.start(first_step=0, attempt=2)
+        _, message = net.restart_after_cut(configs)
         net.follow(3)
         reports = net.stop()
     assert message["reason"] == "retry counter exceeded"
