@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, NamedTuple
 
+from hosts.parameters import refuse_unknown
 from testbed.errors import UsageError
 
 # InfiniBand Architecture Specification volume 1, 9.7.6.1.3: the Local ACK Timeout is 4.096 us x 2^exponent, exponent 5 bits, 0 = never.
@@ -109,13 +110,7 @@ class RcParams:
     @classmethod
     def from_mapping(cls, raw: Mapping[str, Any]) -> RcParams:
         """Parameters from the agent protocol's mapping; UsageError for a name that RC does not know."""
-        known = [each.name for each in fields(cls)]
-        for name in raw:
-            if name not in known:
-                near = get_close_matches(name, known, 1)
-                raise UsageError(
-                    f"RC parameter {name!r} is unknown: " + (f"did you mean {near[0]!r}?" if near else f"use {', '.join(known)}")
-                )
+        refuse_unknown("RC", raw, cls)
         return cls(**raw)
 
     @property

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from difflib import get_close_matches
+from dataclasses import dataclass
 from typing import Any
 
+from hosts.parameters import refuse_unknown
 from testbed.errors import UsageError
 
 MOST_CONNECTIONS = 16  # a pair: what NCCL opens on AWS (2 threads of 8 sockets), the most that its autodetection asks for
@@ -64,12 +64,7 @@ class TcpParams:
     @classmethod
     def from_mapping(cls, raw: Mapping[str, Any]) -> TcpParams:
         """Parameters from the agent protocol's mapping; UsageError for a name that TCP does not know."""
-        known = [each.name for each in fields(cls)]
-        for name in raw:
-            if name not in known:
-                near = get_close_matches(name, known, 1)
-                hint = f"did you mean {near[0]!r}?" if near else f"use {', '.join(known)}"
-                raise UsageError(f"TCP parameter {name!r} is unknown: {hint}")
+        refuse_unknown("TCP", raw, cls)
         return cls(**raw)
 
 
